@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -201,10 +202,10 @@ class Topology(TopologyCallback):
 
     def _factors(self, run: Training, rng: np.random.Generator) -> dict[str, list[Factors]]:
         """The factors of the gradients on as many batches as growing needs, by parameter."""
-        found: dict[str, list[Factors]] = {}
+        found: defaultdict[str, list[Factors]] = defaultdict(list)
         for _ in range(self.grow.batches if self.grow else 0):
             for name, factors in self._factors_on(run, *run.sample(rng)).items():
-                found.setdefault(name, []).append(factors)
+                found[name].append(factors)
         self.update_flops += 2 * sum(A.size * B.shape[1] for all_of in found.values() for A, B in all_of)
         return found
 
@@ -214,16 +215,11 @@ class Topology(TopologyCallback):
         if self._epoch != run.epoch:  # within an epoch the computation stays the same, as in training
             self._computation = evaluation_of(M, run.loss, GradientFactors, compiled=run.compiled)
             self._epoch = run.epoch
-        found: dict[str, tuple[list, list]] = {}
+        found: defaultdict[str, tuple[list, list]] = defaultdict(lambda: ([], []))
         for key, F in self._computation(M.state(), *batch).items():
             name, _, side = key.rpartition(".")
-            found.setdefault(name, ([], []))["AB".index(side[0])].append(np.array(M.backend.to_numpy(F)))
-        return {name: (_joined(A, 1), _joined(B, 0)) for name, (A, B) in found.items()}
-
-
-def _joined(matrices: list[np.ndarray], axis: int) -> np.ndarray:
-    """The matrices side by side, or below one another."""
-    return matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis)
+            found[name]["AB".index(side[0])].append(M.backend.to_numpy(F))
+        return {name: (np.concatenate(A, axis=1), np.concatenate(B, axis=0)) for name, (A, B) in found.items()}
 
 
 def _checked_positions(grow: Grow, site: Site, count: int) -> np.ndarray:
