@@ -107,7 +107,8 @@ class TopologyCallback(Callback):
             support = getattr(layer, name).support
             key, (K, D) = f"{path}.{name}", support.shape
             known, new = self._explored.get(key, np.empty(0, np.int64)), self._grown.pop(key, support.kept_flat())
-            self._explored[key] = _union(known, new)
+            both = np.sort(np.concatenate([known, new]), kind="stable")  # which merges two increasing sequences
+            self._explored[key] = both[np.diff(both, prepend=-1) > 0]
             positions += K * D
         self.explored = sum(map(len, self._explored.values())) / max(positions, 1)
 
@@ -116,12 +117,6 @@ def check_sparse(M: MultilayerPerceptron) -> None:
     """Raise if a model has no sparse layer."""
     if not any(sparse_parameters(M)):
         raise ValueError("the model has no sparse layer: give it densities below 1")
-
-
-def _union(numbers: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The numbers in either of two increasing sequences, in increasing order."""
-    both = np.sort(np.concatenate([numbers, others]), kind="stable")  # which merges them
-    return both[np.diff(both, prepend=-1) > 0]
 
 
 class Topology(TopologyCallback):
