@@ -46,11 +46,7 @@ class LossFunction:
     """ℒ(Y, T) with its gradient with respect to Y."""
 
     is_mean = False  # whether the value is already a mean over the batch
-    accepts: tuple[str, ...] = (
-        "log-probability",
-        "probability",
-        "real",
-    )  # the kinds of output that it accepts, see `Layer.output`
+    accepts: Collection[str] = ("real", "probability", "log-probability")  # kinds of output, see `Layer.output`
     least_outputs = 1  # two for a loss that compares classes: with one output, nothing would be learned
     has_probabilities = False  # whether the targets are probabilities, such as the 0 and 1 of classes
 
