@@ -37,6 +37,7 @@ test: lint $(VENV)/browser.done
 lint: $(VENV)/test.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(wildcard $(addprefix native/,*/*.h */*.cpp */*/*.h */*/*.cpp))
 	$(BIN)/mypy
 
 lanes: $(TESTS)

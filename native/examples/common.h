@@ -36,7 +36,8 @@ struct Arguments {
             if (!numbers.count(word)) throw std::invalid_argument("unknown option " + word);
             const std::string text = ++i < count ? words[i] : "";
             const std::optional<double> number = parse_number(text);
-            if (!number || !std::isfinite(*number)) throw std::invalid_argument(word + ": expected a number, found '" + text + "'");
+            if (!number || !std::isfinite(*number))
+                throw std::invalid_argument(word + ": expected a number, found '" + text + "'");
             numbers[word] = *number;
         }
     }

@@ -39,7 +39,8 @@ template <class A>
 A imported(const std::string& name, nb::handle array, const std::string& expected) {
     A result;
     if (!nb::try_cast(array, result, false))
-        throw std::invalid_argument(name + ": expected " + expected + ", with its elements one after another, in the memory of the CPU");
+        throw std::invalid_argument(name + ": expected " + expected +
+                                    ", with its elements one after another, in the memory of the CPU");
     return result;
 }
 
@@ -72,7 +73,8 @@ public:
 
     void bind_support(const std::string& name, nb::handle starts, nb::handle columns, nb::handle column_starts, nb::handle rows,
                       nb::handle positions) {
-        Arrays arrays{indices<Int64Vector>(name + " starts", starts), indices<Int64Vector>(name + " column_starts", column_starts),
+        Arrays arrays{indices<Int64Vector>(name + " starts", starts),
+                      indices<Int64Vector>(name + " column_starts", column_starts),
                       indices<Int32Vector>(name + " columns", columns), indices<Int32Vector>(name + " rows", rows),
                       indices<Int32Vector>(name + " positions", positions)};
         Turn turn(*this);
@@ -111,7 +113,8 @@ public:
     }
 
     void train(nb::handle inputs, nb::handle targets, nb::handle learning_rates, nb::handle order_of_rows, nb::handle classes,
-               nb::handle weights_of_rows, nb::object poll, bool every_batch, nb::handle starts_of_rows, nb::handle columns_of_elements) {
+               nb::handle weights_of_rows, nb::object poll, bool every_batch, nb::handle starts_of_rows,
+               nb::handle columns_of_elements) {
         const auto X = imported<ConstArray>("X", inputs, "an array"), T = imported<ConstArray>("T", targets, "an array"),
                    rates = imported<ConstArray>("eta", learning_rates, "an array");
         const auto order = optional_indices("order", order_of_rows), labels = optional_indices("labels", classes);
@@ -217,9 +220,9 @@ private:
 
         Support support(const std::string& name, const Shape& shape) const {
             const Index K = shape[0], D = shape[1];
-            if (Index(starts.shape(0)) != K + 1 || Index(column_starts.shape(0)) != D + 1 ||
-                columns.shape(0) != rows.shape(0) || columns.shape(0) != positions.shape(0) ||
-                starts.data()[K] != std::int64_t(columns.shape(0)) || column_starts.data()[D] != std::int64_t(rows.shape(0)))
+            if (Index(starts.shape(0)) != K + 1 || Index(column_starts.shape(0)) != D + 1 || columns.shape(0) != rows.shape(0) ||
+                columns.shape(0) != positions.shape(0) || starts.data()[K] != std::int64_t(columns.shape(0)) ||
+                column_starts.data()[D] != std::int64_t(rows.shape(0)))
                 throw std::invalid_argument(name + ": the support has a different size from the program's");
             return {{starts.data(), columns.data(), nullptr, K}, {column_starts.data(), rows.data(), positions.data(), D}};
         }
@@ -231,7 +234,8 @@ private:
     public:
         explicit Turn(BoundExecutor& executor) : executor_(executor) {
             const std::thread::id user = executor.user_;
-            if (user == std::this_thread::get_id()) throw std::runtime_error("the program is running: it cannot be used by what it calls");
+            if (user == std::this_thread::get_id())
+                throw std::runtime_error("the program is running: it cannot be used by what it calls");
             if (user != std::thread::id() && executor.forks_ != forks())
                 throw std::runtime_error("the program was running in another thread when this process was forked");
             executor.mutex_.lock();
@@ -270,11 +274,13 @@ int clear(PyObject* self) {
     return 0;
 }
 
-PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
+PyType_Slot slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
 
 // The positions of the largest elements of A B; see matgrad/largest.h.
 template <class T>
-std::vector<std::int64_t> largest_of(const ConstArray& A, const ConstArray& B, const SparseIndex& taken, Index count, ThreadPool& pool) {
+std::vector<std::int64_t> largest_of(const ConstArray& A, const ConstArray& B, const SparseIndex& taken, Index count,
+                                     ThreadPool& pool) {
     const auto view = [](const ConstArray& X) {
         return View<const T>{static_cast<const T*>(X.data()), Index(X.shape(0)), Index(X.shape(1)), Index(X.shape(1)), 1};
     };
@@ -286,7 +292,8 @@ nb::object largest(nb::handle left, nb::handle right, nb::handle starts, nb::han
     const auto rows = indices<Int64Vector>("starts", starts);
     const auto taken = indices<Int32Vector>("columns", columns);
     const std::string dtype = dtype_name(A.dtype());
-    if (A.ndim() != 2 || B.ndim() != 2 || A.shape(1) != B.shape(0) || dtype_name(B.dtype()) != dtype || (dtype != "float32" && dtype != "float64"))
+    if (A.ndim() != 2 || B.ndim() != 2 || A.shape(1) != B.shape(0) || dtype_name(B.dtype()) != dtype ||
+        (dtype != "float32" && dtype != "float64"))
         throw std::invalid_argument("expected a K×N matrix A and an N×D matrix B of float32 or float64");
     const Index K = A.shape(0), D = B.shape(1), nnz = taken.shape(0);
     if (Index(rows.shape(0)) != K + 1 || rows.data()[0] != 0 || rows.data()[K] != nnz || count < 0 || count > K * D - nnz)
@@ -299,7 +306,8 @@ nb::object largest(nb::handle left, nb::handle right, nb::handle starts, nb::han
     std::vector<std::int64_t> positions;
     {
         nb::gil_scoped_release release;
-        positions = dtype == "float32" ? largest_of<float>(A, B, index, count, pool) : largest_of<double>(A, B, index, count, pool);
+        positions =
+            dtype == "float32" ? largest_of<float>(A, B, index, count, pool) : largest_of<double>(A, B, index, count, pool);
     }
     auto* kept = new std::vector<std::int64_t>(std::move(positions));
     nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
@@ -313,8 +321,8 @@ NB_MODULE(_native, m) {
     m.def("instruction_sets", &instruction_sets, "The instruction sets that this machine supports, slowest first.");
     m.def("cores", &cores, nb::arg("root") = "", "The number of cores that this process may use; see matgrad/cores.h.");
     m.def("operations", &operations, "The names of the operations that a program may contain.");
-    m.def("largest_products", &largest, nb::arg("A"), nb::arg("B"), nb::arg("starts"), nb::arg("columns"), nb::arg("count"), nb::arg("pool"),
-          "The positions i·D + j of the largest |(A B)_ij| that a support does not have, in increasing order.");
+    m.def("largest_products", &largest, nb::arg("A"), nb::arg("B"), nb::arg("starts"), nb::arg("columns"), nb::arg("count"),
+          nb::arg("pool"), "The positions i·D + j of the largest |(A B)_ij| that a support does not have, in increasing order.");
     nb::class_<ThreadPool>(m, "ThreadPool", "Threads that run programs, one at a time.")
         .def(nb::init<int>(), nb::arg("threads"))
         .def_prop_ro("size", &ThreadPool::size, "The number of threads, including the caller's.");
@@ -323,18 +331,20 @@ NB_MODULE(_native, m) {
              nb::arg("instruction_set") = "")
         .def("bind", &BoundExecutor::bind, nb::arg("name"), nb::arg("array"), "Bind an input to an array.")
         .def("bind_support", &BoundExecutor::bind_support, nb::arg("name"), nb::arg("starts"), nb::arg("columns"),
-             nb::arg("column_starts"), nb::arg("rows"), nb::arg("positions"), "Bind a support to arrays whose content has been checked.")
-        .def("run", &BoundExecutor::run, nb::arg("inputs") = nb::dict(), nb::arg("outputs") = nb::dict(), nb::arg("starts") = nb::none(),
-             nb::arg("columns") = nb::none(),
+             nb::arg("column_starts"), nb::arg("rows"), nb::arg("positions"),
+             "Bind a support to arrays whose content has been checked.")
+        .def("run", &BoundExecutor::run, nb::arg("inputs") = nb::dict(), nb::arg("outputs") = nb::dict(),
+             nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
              "Run the program once, with these arrays as inputs that it does not change and as outputs. If X is sparse, it has "
              "the values of the elements, which come with the starts of the rows and the columns of the elements.")
         .def("train", &BoundExecutor::train, nb::arg("X"), nb::arg("T"), nb::arg("rates"), nb::arg("order") = nb::none(),
-             nb::arg("labels") = nb::none(), nb::arg("weights") = nb::none(), nb::arg("poll") = nb::none(), nb::arg("every_batch") = false,
-             nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
+             nb::arg("labels") = nb::none(), nb::arg("weights") = nb::none(), nb::arg("poll") = nb::none(),
+             nb::arg("every_batch") = false, nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
              "Run the program on one batch after another, each with its own learning rate. poll(done) is called now and then, or "
              "after every batch, with the number of batches done, and at the end; it may raise to stop.")
-        .def_prop_rw("collective", &BoundExecutor::collective, &BoundExecutor::set_collective, nb::for_setter(nb::arg("function").none()),
-                     "What is called with the index of every value that is a collective, while the program waits; see matgrad/program.h.")
+        .def_prop_rw(
+            "collective", &BoundExecutor::collective, &BoundExecutor::set_collective, nb::for_setter(nb::arg("function").none()),
+            "What is called with the index of every value that is a collective, while the program waits; see matgrad/program.h.")
         .def_prop_rw(
             "timed", [](BoundExecutor& e) { return e.executor_.timed; },
             [](BoundExecutor& e, bool timed) { e.executor_.timed = timed; }, "Whether the seconds of the values are counted.")

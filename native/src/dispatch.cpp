@@ -41,7 +41,9 @@ Index row_at(const SparseIndex& index, std::int64_t count, bool rows_count) {
     return first;
 }
 
-std::int64_t size_of(const SparseIndex& index, bool rows_count) { return index.starts[index.rows] + (rows_count ? index.rows : 0); }
+std::int64_t size_of(const SparseIndex& index, bool rows_count) {
+    return index.starts[index.rows] + (rows_count ? index.rows : 0);
+}
 
 }  // namespace
 
@@ -55,7 +57,7 @@ Index SparseIndex::end(const Worker& worker, bool rows_count) const {
 namespace {
 
 #if defined(MATGRAD_IS_X86_64)
-constexpr unsigned kFma = 1u << 12, kXgetbv = 1u << 27;                                      // of leaf 1, register c
+constexpr unsigned kFma = 1u << 12, kXgetbv = 1u << 27;                                   // of leaf 1, register c
 constexpr unsigned kAvx2 = 1u << 5, kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // of leaf 7, register b: F, DQ, BW, VL
 constexpr unsigned kSavesAvx = 0x06;
 #if defined(__APPLE__)

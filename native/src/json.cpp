@@ -74,9 +74,7 @@ private:
     static constexpr int kDeepest = 64;
     static constexpr int kMost = 1 << 20;  // values, which take much more memory than their text
 
-    [[noreturn]] void fail(const std::string& problem) const {
-        refuse("JSON, position " + std::to_string(at_) + ": " + problem);
-    }
+    [[noreturn]] void fail(const std::string& problem) const { refuse("JSON, position " + std::to_string(at_) + ": " + problem); }
     void skip_space() {
         while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) ++at_;
     }

@@ -127,14 +127,14 @@ void look(Candidates<T>& found, T* scores, Index row, Index D, const SparseIndex
 }  // namespace
 
 template <class T>
-std::vector<std::int64_t> largest_products(View<const T> A, View<const T> B, const SparseIndex& taken, Index count, ThreadPool& pool,
-                                           const std::string& instruction_set) {
+std::vector<std::int64_t> largest_products(View<const T> A, View<const T> B, const SparseIndex& taken, Index count,
+                                           ThreadPool& pool, const std::string& instruction_set) {
     if (count == 0) return {};
     const Index K = A.rows, N = A.columns, D = B.columns;
     const Kernels<T>& kernel = kernels<T>(instruction_set);
     const std::vector<double> norms = row_norms(A);
     const double largest = largest_column_norm(B) * 1.001;  // |(A B)_ij| ≤ ‖a_i‖·‖b_j‖, with room for rounding
-    std::vector<Index> order(K);  // long rows first: then short ones cannot matter
+    std::vector<Index> order(K);                            // long rows first: then short ones cannot matter
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](Index i, Index k) { return norms[i] > norms[k]; });
     std::vector<T> sorted(K * N);
@@ -149,7 +149,8 @@ std::vector<std::int64_t> largest_products(View<const T> A, View<const T> B, con
     T least = 0;
     for (Index start = 0; start < K && !(norms[order[start]] * largest < least); start += most) {
         const Index rows = std::min(most, K - start);
-        const Product<T> P{{sorted.data() + start * N, rows, N, N, 1}, B, {C, rows, D, D, 1}, {nullptr, rows, D, 0, 1}, T(1), T(0)};
+        const Product<T> P{
+            {sorted.data() + start * N, rows, N, N, 1}, B, {C, rows, D, D, 1}, {nullptr, rows, D, 0, 1}, T(1), T(0)};
         pool.run([&](const Worker& worker) {
             kernel.product(P, {}, scratch, worker);
             worker.wait();
@@ -173,7 +174,7 @@ std::vector<std::int64_t> largest_products(View<const T> A, View<const T> B, con
 
 template std::vector<std::int64_t> largest_products(View<const float>, View<const float>, const SparseIndex&, Index, ThreadPool&,
                                                     const std::string&);
-template std::vector<std::int64_t> largest_products(View<const double>, View<const double>, const SparseIndex&, Index, ThreadPool&,
-                                                    const std::string&);
+template std::vector<std::int64_t> largest_products(View<const double>, View<const double>, const SparseIndex&, Index,
+                                                    ThreadPool&, const std::string&);
 
 }  // namespace matgrad

@@ -21,8 +21,8 @@ using Amount = std::ptrdiff_t;
 
 constexpr const char *kMemoryVariable = "MATGRAD_MEMORY_LIMIT", *kWorkVariable = "MATGRAD_WORK_LIMIT";
 constexpr Amount kMostMemory = Amount(1) << 40;
-constexpr Amount kWork = 10'000'000'000'000;  // minutes on two cores
-constexpr double kMemoryPerByte = 100, kWorkPerByte = 1e5;  // of a file: 1e5 is a batch of some 100,000 examples
+constexpr Amount kWork = 10'000'000'000'000;                                // minutes on two cores
+constexpr double kMemoryPerByte = 100, kWorkPerByte = 1e5;                  // of a file: 1e5 is a batch of some 100,000 examples
 constexpr Amount kFileMemory = Amount(1) << 28, kFileWork = 1'000'000'000;  // what any file may ask for
 
 // The number in an environment variable such as 500M or 1.5 GB.
@@ -58,7 +58,8 @@ Amount memory_of_machine() {
 std::string in_words(Amount bytes) {
     const bool is_large = bytes >= 1 << 30;
     char text[64];
-    std::snprintf(text, sizeof text, "%.3g %s", static_cast<double>(bytes) / (is_large ? 1 << 30 : 1 << 20), is_large ? "GB" : "MB");
+    std::snprintf(text, sizeof text, "%.3g %s", static_cast<double>(bytes) / (is_large ? 1 << 30 : 1 << 20),
+                  is_large ? "GB" : "MB");
     return text;
 }
 
@@ -83,15 +84,14 @@ Limits Limits::of_file(std::uintmax_t bytes) {
 void Limits::check_memory(Amount bytes, const std::string& what) const {
     if (bytes > memory)
         refuse(what + " asks for " + in_words(bytes) + " of memory, expected at most " + in_words(memory) +
-                                    "; the environment variable " + kMemoryVariable + ", such as 8G, allows more");
+               "; the environment variable " + kMemoryVariable + ", such as 8G, allows more");
 }
 
 void Limits::check_work(Amount found, const std::string& what) const {
     char text[64];
     std::snprintf(text, sizeof text, "%.3g multiplications, expected at most %.3g", static_cast<double>(found),
                   static_cast<double>(work));
-    if (found > work)
-        refuse(what + " asks for " + text + "; the environment variable " + kWorkVariable + " allows more");
+    if (found > work) refuse(what + " asks for " + text + "; the environment variable " + kWorkVariable + " allows more");
 }
 
 Amount checked_product(std::initializer_list<Amount> factors) {

@@ -1,6 +1,6 @@
 // The tasks of dense and sparse products.
 #include "operations.h"
-#include "typed_executor.h"
+#include "planner.h"
 
 namespace matgrad {
 
@@ -11,13 +11,18 @@ constexpr Index kSmallWeights = 65536;  // elements of a dense matrix that fits 
 }  // namespace
 
 template <class T>
-void TypedExecutor<T>::plan_product(int i) {
-    const Value& v = program.values[i];
+void Planner<T>::plan_product(int i) {
+    const Value& v = program_.values[i];
     const auto& x = v.operands;
     const bool has_sum = v.operation == Op::product_sum;
-    Factors f{operand(x[has_sum ? 3 : 0]), operand(x[has_sum ? 4 : 1]), has_sum ? operand(x[1]) : Operand{},
-              has_sum ? scalar(x[2]) : Scalar{1}, has_sum ? scalar(x[0]) : Scalar{0},
-              v.shape[0], v.shape[1], program.values[x[has_sum ? 3 : 0]].shape[1]};
+    Factors f{operand(x[has_sum ? 3 : 0]),
+              operand(x[has_sum ? 4 : 1]),
+              has_sum ? operand(x[1]) : Operand{},
+              has_sum ? scalar(x[2]) : Scalar{1},
+              has_sum ? scalar(x[0]) : Scalar{0},
+              v.shape[0],
+              v.shape[1],
+              program_.values[x[has_sum ? 3 : 0]].shape[1]};
     if (has_sum && f.S.column_stride != 1) {  // start with C itself
         append(i, v.shape, {Op::copy, v.buffer, f.S, f.S, {}});
         f.S = direct(v.buffer);
@@ -25,19 +30,22 @@ void TypedExecutor<T>::plan_product(int i) {
     if (plan_product_by_examples(i, f)) return;
     f.A = unsplit(i, f.A), f.B = unsplit(i, f.B), f.S = unsplit(i, f.S);
     const int out = unsplit_buffer(v.buffer);
-    scratch_size_ = std::max(scratch_size_, kernels_.scratch_size(f.m, f.n, f.k, pool->size()));
+    scratch_size_ = std::max(scratch_size_, calculator_.kernels.scratch_size(f.m, f.n, f.k, layout_.threads()));
     auto group = std::make_shared<Group>(Group{f.m, f.n, false, {}, {f.A.buffer, f.B.buffer}});
-    add(i, f.m * f.n * f.k / 16, [=, this](const Worker& worker) {
+    add(i, f.m * f.n * f.k / 16, [=, &on = calculator_](const Worker& worker) {
         T numbers[2];
-        const Product<T> P{view(f.A, f.m, f.k, numbers[0]), view(f.B, f.k, f.n, numbers[1]),
-                           {data(out), f.m, f.n, strides[out], 1}, summand(f, 0),
-                           read<T>(f.alpha), read<T>(f.beta)};
+        const Product<T> P{on.view(f.A, f.m, f.k, numbers[0]),
+                           on.view(f.B, f.k, f.n, numbers[1]),
+                           {on.data(out), f.m, f.n, on.layout.stride(out), 1},
+                           on.summand(f, 0),
+                           on.read(f.alpha),
+                           on.read(f.beta)};
         Epilogue epilogue;
         if (!group->instructions.empty()) {
-            epilogue.run = [&](const Tile& tile) { run_tile(*group, tile, worker.index, 0); };
-            epilogue.fetch = [&](const Tile& tile) { fetch_tile(*group, tile, out); };
+            epilogue.run = [&](const Tile& tile) { on.run_tile(*group, tile, worker.index, 0); };
+            epilogue.fetch = [&](const Tile& tile) { on.fetch_tile(*group, tile, out); };
         }
-        kernels_.product(P, epilogue, static_cast<T*>(scratch_.get()), worker);
+        on.kernels.product(P, epilogue, static_cast<T*>(on.scratch.get()), worker);
     });
     if (out == v.buffer)
         group_ = group;
@@ -45,24 +53,18 @@ void TypedExecutor<T>::plan_product(int i) {
         copy(i, v.buffer, out);
 }
 
-// S of a product, for the examples of a strip; without data if there is none
-template <class T>
-View<const T> TypedExecutor<T>::summand(const Factors& f, int strip) const {
-    return {f.S.buffer < 0 ? nullptr : data(f.S.buffer, strip), f.m, f.n, f.S.row_stride, 1};
-}
-
 // Every team multiplies small weights by its own examples, as it does in a sparse layer.
 template <class T>
-bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
-    const int out = program.values[i].buffer;
-    const bool are_rows = f.m == examples, are_columns = f.n == examples;
-    if (are_rows == are_columns || f.k == examples || f.k * (are_rows ? f.n : f.m) > kSmallWeights) return false;
+bool Planner<T>::plan_product_by_examples(int i, const Factors& f) {
+    const int out = program_.values[i].buffer;
+    const bool are_rows = f.m == layout_.examples(), are_columns = f.n == layout_.examples();
+    if (are_rows == are_columns || f.k == layout_.examples() || f.k * (are_rows ? f.n : f.m) > kSmallWeights) return false;
     const Shape shape = {f.m, f.n};
     const Operand& X = are_rows ? f.A : f.B;
     if (X.buffer < 0 || axis(shape, X) == Axis::all) return false;
     auto group = std::make_shared<Group>(Group{f.m, f.n, true, {}, {f.A.buffer, f.B.buffer}});
-    Task& task = add(i, Split::examples, [=, this](const Worker& worker) {
-        for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+    Task& task = add(i, Split::examples, [=, &on = calculator_](const Worker& worker) {
+        on.layout.for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
             const Index row = are_rows ? begin : 0, rows = are_rows ? end - begin : f.m;
             const Index column = are_rows ? 0 : begin, columns = are_rows ? f.n : end - begin;
             const auto part = [](auto X, Index i, Index j, Index m, Index n) {
@@ -70,22 +72,25 @@ bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
                 return X;
             };
             T numbers[2];
-            const View<T> C{data(out, strip), f.m, f.n, strides[out], 1};
-            View<const T> S = summand(f, strip);
+            const View<T> C{on.data(out, strip), f.m, f.n, on.layout.stride(out), 1};
+            View<const T> S = on.summand(f, strip);
             if (S.data) S = part(S, row, column, rows, columns);
-            const Product<T> P{part(view(f.A, f.m, f.k, numbers[0], strip), row, 0, rows, f.k),
-                               part(view(f.B, f.k, f.n, numbers[1], strip), 0, column, f.k, columns),
-                               part(C, row, column, rows, columns), S,
-                               read<T>(f.alpha), read<T>(f.beta)};
-            const Memory& scratch = thread_scratch_[worker.index - member.index];  // of the first member
-            kernels_.product(P, {}, static_cast<T*>(scratch.get()) + 2 * kTile, member);
+            const Product<T> P{part(on.view(f.A, f.m, f.k, numbers[0], strip), row, 0, rows, f.k),
+                               part(on.view(f.B, f.k, f.n, numbers[1], strip), 0, column, f.k, columns),
+                               part(C, row, column, rows, columns),
+                               S,
+                               on.read(f.alpha),
+                               on.read(f.beta)};
+            const Memory& scratch = on.thread_scratch[worker.index - member.index];  // of the first member
+            on.kernels.product(P, {}, static_cast<T*>(scratch.get()) + 2 * kTile, member);
             member.wait();
-            run_region(*group, share(*group, begin, end, member), worker.index, strip);
+            on.run_region(*group, on.share(*group, begin, end, member), worker.index, strip);
         });
     });
-    for (int strip = 0; strip < strips; ++strip) {
-        const Index count = first_example(strip + 1) - first_example(strip);
-        const Index size = kernels_.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, pool->size());
+    for (int strip = 0; strip < layout_.strips(); ++strip) {
+        const Index count = layout_.width(strip);
+        const Index size =
+            calculator_.kernels.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, layout_.threads());
         thread_scratch_size_ = std::max(thread_scratch_size_, 2 * kTile + size);
     }
     const int weights = are_rows ? f.B.buffer : f.A.buffer;
@@ -98,26 +103,27 @@ bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
 
 // The threads of a team share the rows of W, for the examples of the team.
 template <class T>
-void TypedExecutor<T>::plan_sparse_product(int i) {
-    const Value& v = program.values[i];
-    const Support& S = supports[program.values[v.operands[0]].name];
+void Planner<T>::plan_sparse_product(int i) {
+    const Value& v = program_.values[i];
+    const Support& S = support(v.operands[0]);
     const int out = padded_buffer(i), w = stored_buffer(v.operands[1]), x = padded_buffer(v.operands[2]);
     const bool is_transposed = v.operation == Op::sparse_transposed_product;
     const Index n = v.shape[1];
-    const bool by_examples = n == examples;
+    const bool by_examples = n == layout_.examples();
     auto group = std::make_shared<Group>(Group{v.shape[0], n, by_examples, {}, {w, x}});
-    const auto part = [=, this](const SparseIndex& W, Index first, Index last, const Worker& worker, int strip, Index begin, Index end) {
+    const auto part = [=, &on = calculator_](const SparseIndex& W, Index first, Index last, const Worker& worker, int strip,
+                                             Index begin, Index end) {
         const Index step = group->instructions.empty() ? W.rows : std::max<Index>(1, kTile / (end - begin));
         for (Index r = first; r < last; r += step) {
             const Index rows = std::min(step, last - r);
-            kernels_.sparse_product(padded(out, strip), W, data(w), padded(x, strip), end - begin, r, r + rows);
-            run_region(*group, {r, begin, rows, end - begin}, worker.index, strip);
+            on.kernels.sparse_product(on.padded(out, strip), W, on.data(w), on.padded(x, strip), end - begin, r, r + rows);
+            on.run_region(*group, {r, begin, rows, end - begin}, worker.index, strip);
         }
     };
-    Task& task = add(i, by_examples ? Split::examples : Split::parts, [=, this, &S](const Worker& worker) {
+    Task& task = add(i, by_examples ? Split::examples : Split::parts, [=, &on = calculator_, &S](const Worker& worker) {
         const SparseIndex& W = is_transposed ? S.by_columns : S.by_rows;
         if (!by_examples) return part(W, W.begin(worker), W.end(worker), worker, 0, 0, n);
-        for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+        on.layout.for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
             part(W, W.begin(member), W.end(member), worker, strip, begin, end);
         });
     });
@@ -128,11 +134,11 @@ void TypedExecutor<T>::plan_sparse_product(int i) {
 
 // β·C + α·A B for a sparse A, by rows of A: products with sparse examples, and with the transpose of sparse weights in a sum
 template <class T>
-void TypedExecutor<T>::plan_sparse_sum(int i) {
-    const Value& v = program.values[i];
+void Planner<T>::plan_sparse_sum(int i) {
+    const Value& v = program_.values[i];
     const auto& x = v.operands;
     const bool has_sum = v.operation == Op::transposed_sum, is_transposed = v.operation != Op::sparse_product;
-    const Support& S = supports[program.values[x[0]].name];
+    const Support& S = support(x[0]);
     const Scalar beta = has_sum ? scalar(x[1]) : Scalar{0}, alpha = has_sum ? scalar(x[3]) : Scalar{1};
     const int w = stored_buffer(x[has_sum ? 4 : 1]);
     stored_buffer(x.back());
@@ -146,16 +152,20 @@ void TypedExecutor<T>::plan_sparse_sum(int i) {
     const int out = unsplit_buffer(v.buffer);
     const Index m = v.shape[0], n = v.shape[1], step = std::max<Index>(1, kTile / n);
     auto group = std::make_shared<Group>(Group{m, n, false, {}, {w, B.buffer}});
-    add(i, Split::parts, [=, this, &S](const Worker& worker) {
+    add(i, Split::parts, [=, &on = calculator_, &S](const Worker& worker) {
         const SparseIndex& A = is_transposed ? S.by_columns : S.by_rows;
-        const SparseSum<T> sum{A, data(w), {data(B.buffer), is_transposed ? S.by_rows.rows : S.by_columns.rows, n, B.row_stride, 1},
-                               {has_sum ? data(C.buffer) : nullptr, m, n, C.row_stride, 1}, {data(out), m, n, strides[out], 1},
-                               read<T>(alpha), read<T>(beta)};
+        const SparseSum<T> sum{A,
+                               on.data(w),
+                               {on.data(B.buffer), is_transposed ? S.by_rows.rows : S.by_columns.rows, n, B.row_stride, 1},
+                               {has_sum ? on.data(C.buffer) : nullptr, m, n, C.row_stride, 1},
+                               {on.data(out), m, n, on.layout.stride(out), 1},
+                               on.read(alpha),
+                               on.read(beta)};
         const Index last = A.end(worker, true);
         for (Index r = A.begin(worker, true); r < last; r += step) {
             const Index rows = std::min(step, last - r);
-            kernels_.sparse_sum(sum, r, r + rows);
-            run_region(*group, {r, 0, rows, n}, worker.index, 0);
+            on.kernels.sparse_sum(sum, r, r + rows);
+            on.run_region(*group, {r, 0, rows, n}, worker.index, 0);
         }
     });
     if (out == v.buffer)
@@ -166,45 +176,46 @@ void TypedExecutor<T>::plan_sparse_sum(int i) {
 
 // A sparse matrix as a dense one
 template <class T>
-void TypedExecutor<T>::plan_dense(int i) {
-    const Value& v = program.values[i];
-    const Support& S = supports[program.values[v.operands[0]].name];
+void Planner<T>::plan_dense(int i) {
+    const Value& v = program_.values[i];
+    const Support& S = support(v.operands[0]);
     const int w = stored_buffer(v.operands[1]), out = unsplit_buffer(v.buffer);
     const Index rows = v.shape[0], columns = v.shape[1];
-    add(i, rows * columns, [=, this, &S](const Worker& worker) {
+    add(i, rows * columns, [=, &on = calculator_, &S](const Worker& worker) {
         const SparseIndex& A = S.by_rows;
         for (Index r = worker.begin(rows); r < worker.end(rows); ++r) {
-            T* row = data(out) + r * strides[out];
+            T* row = on.data(out) + r * on.layout.stride(out);
             std::fill_n(row, columns, T(0));
-            for (std::int64_t p = A.starts[r]; p < A.starts[r + 1]; ++p) row[A.columns[p]] += data(w)[p];
+            for (std::int64_t p = A.starts[r]; p < A.starts[r + 1]; ++p) row[A.columns[p]] += on.data(w)[p];
         }
     });
     if (out != v.buffer) copy(i, v.buffer, out);
 }
 
 template <class T>
-void TypedExecutor<T>::plan_sampled_product(int i) {
-    const Value& v = program.values[i];
+void Planner<T>::plan_sampled_product(int i) {
+    const Value& v = program_.values[i];
     const bool is_sum = v.operation == Op::sampled_sum;
     const auto& x = v.operands;
-    const Support& S = supports[program.values[x[0]].name];
-    const int out = v.buffer, A = padded_buffer(x[x.size() - 2]), B = padded_buffer(x.back()), C = is_sum ? stored_buffer(x[2]) : -1;
+    const Support& S = support(x[0]);
+    const int out = v.buffer, A = padded_buffer(x[x.size() - 2]), B = padded_buffer(x.back()),
+              C = is_sum ? stored_buffer(x[2]) : -1;
     const Scalar beta = is_sum ? scalar(x[1]) : Scalar{0}, alpha = is_sum ? scalar(x[3]) : Scalar{1};
-    const Shape &a = program.buffers[A].shape, &b = program.buffers[B].shape;
+    const Shape &a = program_.buffers[A].shape, &b = program_.buffers[B].shape;
     // the teams exchange either sums over their examples, or the content of A and B: take the smaller
-    const Index count = static_cast<Index>(teams.size());
-    const bool by_examples = b[1] == examples && count > 1 && 2 * v.shape[1] < (a[0] + b[0]) * b[1];
-    if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * chunk_size() * count);
-    add(i, Split::parts, [=, this, &S](const Worker& worker) {
-        const T factor = read<T>(alpha), of_sum = read<T>(beta);
+    const Index count = layout_.teams();
+    const bool by_examples = b[1] == layout_.examples() && count > 1 && 2 * v.shape[1] < (a[0] + b[0]) * b[1];
+    if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * calculator_.chunk_size() * count);
+    add(i, Split::parts, [=, &on = calculator_, &S](const Worker& worker) {
+        const T factor = on.read(alpha), of_sum = on.read(beta);
         if (by_examples)
-            sample_by_examples(out, of_sum, C, factor, {&S.by_rows, A, B}, worker);
+            on.sample_by_examples(out, of_sum, C, factor, {&S.by_rows, A, B}, worker);
         else
-            sample_by_elements(out, of_sum, C, factor, {&S.by_rows, A, B}, worker);
+            on.sample_by_elements(out, of_sum, C, factor, {&S.by_rows, A, B}, worker);
     });
 }
 
-template class TypedExecutor<float>;
-template class TypedExecutor<double>;
+template class Planner<float>;
+template class Planner<double>;
 
 }  // namespace matgrad

@@ -89,7 +89,9 @@ private:
 
     void read_value(const Json& line) {
         if (program_.values.size() == kMostValues) refuse("expected at most " + std::to_string(kMostValues) + " values");
-        Value value{.operation = operation_of(line.at("operation").string()), .shape = shape_of(line.at("shape")), .dtype = line.at("dtype").string()};
+        Value value{.operation = operation_of(line.at("operation").string()),
+                    .shape = shape_of(line.at("shape")),
+                    .dtype = line.at("dtype").string()};
         if (line.has("name")) value.name = line.at("name").string();
         if (line.has("equation")) value.equation = line.at("equation").string();
         const Row& operation = row_of(value.operation);
@@ -127,7 +129,8 @@ private:
             shapes.push_back(operand.shape);
             const bool is_whole = is_counter(operand.dtype) ||
                                   (operand.operation == Op::number && std::holds_alternative<std::int64_t>(operand.number));
-            fit = fit && (operand.operation == Op::support || (operation.dtypes == Dtypes::counts ? is_whole : operand.dtype == value.dtype));
+            fit = fit && (operand.operation == Op::support ||
+                          (operation.dtypes == Dtypes::counts ? is_whole : operand.dtype == value.dtype));
         }
         const Index most = work(value.operation, shapes, value.shape);
         if (most < 0) refuse(std::string(row_of(value.operation).name) + ": the shapes do not fit");
@@ -160,7 +163,8 @@ private:
                 if (is_support && k == 0 && program_.values[v.operands[place_of_values(v)]].buffer == X) continue;
                 if (is_X && k == place_of_values(v) && program_.values[v.operands[0]].name == kExamples) continue;
                 if (is_support || is_X)
-                    refuse("value " + std::to_string(i) + ": " + row_of(v.operation).name + " cannot read the elements of a sparse X");
+                    refuse("value " + std::to_string(i) + ": " + row_of(v.operation).name +
+                           " cannot read the elements of a sparse X");
             }
         }
     }
@@ -173,7 +177,8 @@ private:
 
     // The buffer of a value, which must not hold what is still to be read.
     void read_place(Value& value, const Row& operation, const Json& line) {
-        const int i = static_cast<int>(program_.values.size()), b = index_of(line.at("buffer"), program_.buffers.size(), "buffer");
+        const int i = static_cast<int>(program_.values.size()),
+                  b = index_of(line.at("buffer"), program_.buffers.size(), "buffer");
         const Buffer& buffer = program_.buffers[b];
         if (buffer.shape != value.shape || buffer.dtype != value.dtype) refuse("its buffer has a different shape or dtype");
         if (value.operation == Op::input) {
@@ -197,13 +202,15 @@ private:
         const int place = program_.values[value.operands[0]].buffer;  // -1 for views and numbers
         if (place < 0 || program_.buffers[place].name.empty() || program_.buffers[b].name.empty())
             refuse(std::string(row_of(value.operation).name) + ": expected its operand and its result in buffers with names");
-        if (works_in_place(operation, 0) && place != b) refuse(std::string(row_of(value.operation).name) + ": expected its result in the buffer of its operand");
+        if (works_in_place(operation, 0) && place != b)
+            refuse(std::string(row_of(value.operation).name) + ": expected its result in the buffer of its operand");
         program_.has_collectives = true;
     }
 
     void read_copy(const Json::Array& pair) {
         if (pair.size() != 2) refuse("expected two buffers");
-        const int to = index_of(pair[0], program_.buffers.size(), "buffer"), from = index_of(pair[1], program_.buffers.size(), "buffer");
+        const int to = index_of(pair[0], program_.buffers.size(), "buffer"),
+                  from = index_of(pair[1], program_.buffers.size(), "buffer");
         const Buffer &a = program_.buffers[to], &b = program_.buffers[from];
         if (a.shape != b.shape || a.dtype != b.dtype) refuse("it is between buffers of different shapes or dtypes");
         if (held_[from] < 0) refuse("it reads a buffer that has no value");
@@ -214,7 +221,8 @@ private:
 
     void check_output(const std::string& name, const Json& index) const {
         const int value = index_of(index, program_.values.size(), "value");
-        if (held_[program_.buffer(name)] != value) refuse("its buffer does not hold value " + std::to_string(value) + " at the end");
+        if (held_[program_.buffer(name)] != value)
+            refuse("its buffer does not hold value " + std::to_string(value) + " at the end");
     }
 
     Program& program_;

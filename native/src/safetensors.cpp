@@ -12,8 +12,7 @@ namespace matgrad {
 
 namespace {
 
-const std::map<std::string, std::string> kDtypes = {
-    {"F32", "float32"}, {"F64", "float64"}, {"I32", "int32"}, {"I64", "int64"}};
+const std::map<std::string, std::string> kDtypes = {{"F32", "float32"}, {"F64", "float64"}, {"I32", "int32"}, {"I64", "int64"}};
 
 constexpr std::uint64_t kLongestHeader = 16 << 20;
 constexpr std::size_t kLongestList = 200;  // of names in a message
@@ -76,7 +75,8 @@ Json header_of(std::ifstream& file, std::uint64_t size, std::uint64_t& data_size
 std::vector<Entry> entries_of(const Json& header, std::uint64_t data_size) {
     std::vector<Entry> entries;
     for (const auto& [name, line] : header.object())
-        if (name != "__metadata__") entries.push_back(about(readable(name), [&, &name = name, &line = line] { return entry_of(name, line); }));
+        if (name != "__metadata__")
+            entries.push_back(about(readable(name), [&, &name = name, &line = line] { return entry_of(name, line); }));
     std::sort(entries.begin(), entries.end(),
               [](const Entry& a, const Entry& b) { return std::pair(a.first, a.last) < std::pair(b.first, b.last); });
     std::int64_t end = 0;
@@ -107,8 +107,9 @@ std::string header(const Safetensors& file) {
             if (ours == tensor.dtype) dtype = theirs;
         for (Index n : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(n);
         const std::size_t end = offset + tensor.data.size();
-        add(result, name, "{\"dtype\":\"" + dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
-                              std::to_string(offset) + "," + std::to_string(end) + "]}");
+        add(result, name,
+            "{\"dtype\":\"" + dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" + std::to_string(offset) + "," +
+                std::to_string(end) + "]}");
         offset = end;
     }
     result = "{" + result + "}";
@@ -117,8 +118,7 @@ std::string header(const Safetensors& file) {
 }
 
 Program program_of(const Safetensors& file) {
-    if (!file.metadata.count("matgrad"))
-        refuse("there is no program in it; expected a file of `matgrad program --save`");
+    if (!file.metadata.count("matgrad")) refuse("there is no program in it; expected a file of `matgrad program --save`");
     return Program(file.json("matgrad"), Limits::of_file(std::filesystem::file_size(file.path)));
 }
 
@@ -195,8 +195,7 @@ OwnedSupport::OwnedSupport(Index rows, Index columns, const Tensor& starts, cons
     for (Index i = 0; i < rows; ++i) {
         if (s[i + 1] < s[i] || s[i + 1] > count) refuse("the starts of its rows are not in order");
         for (std::int64_t p = s[i]; p < s[i + 1]; ++p)
-            if (c[p] < 0 || c[p] >= columns || (p > s[i] && c[p] <= c[p - 1]))
-                refuse("the columns of a row are not in order");
+            if (c[p] < 0 || c[p] >= columns || (p > s[i] && c[p] <= c[p - 1])) refuse("the columns of a row are not in order");
     }
     starts_.assign(s, s + rows + 1);
     columns_of_.assign(c, c + count);
@@ -237,7 +236,7 @@ void SavedProgram::bind() {
         const Tensor& tensor = file.at(buffer.name);
         if (tensor.shape != buffer.shape || tensor.dtype != buffer.dtype)
             refuse(readable(buffer.name) + " is " + in_words(tensor.shape, tensor.dtype) + ", expected " +
-                                        in_words(buffer.shape, buffer.dtype));
+                   in_words(buffer.shape, buffer.dtype));
         executor.bind(buffer.name, file.tensors[buffer.name].data.data());
     }
 }

@@ -32,7 +32,7 @@ namespace {
 // Where every thread has a core, the next one comes within microseconds, and sleeping takes longer than that: a long spin pays.
 // Where there are fewer cores, or others use them, it fails, and takes time from the thread that it waits for.
 constexpr int kLongSpin = 20000, kShortSpin = 1000, kCrowdedSpin = 40;  // pauses, of 2 to 50 ns
-constexpr int kMostShort = 255;                     // short spins between two long ones
+constexpr int kMostShort = 255;                                         // short spins between two long ones
 
 inline void pause_briefly() {
 #if defined(__x86_64__)
@@ -77,7 +77,9 @@ void sleep(std::atomic<unsigned>& number, unsigned seen) {
     changed.wait(lock, [&] { return number.load() != seen; });
 }
 void wake(std::atomic<unsigned>&) {
-    { std::lock_guard<std::mutex> lock(sleeping); }  // whoever saw the old number sleeps by now
+    {
+        std::lock_guard<std::mutex> lock(sleeping);
+    }  // whoever saw the old number sleeps by now
     changed.notify_all();
 }
 #endif
@@ -94,7 +96,9 @@ unsigned forks() {
     return fork_count.load(std::memory_order_relaxed);
 }
 
-Subnormals::Subnormals(Treatment treatment) : before_(flags()) { set_flags(treatment == flushed ? before_ | kFlush : before_ & ~kFlush); }
+Subnormals::Subnormals(Treatment treatment) : before_(flags()) {
+    set_flags(treatment == flushed ? before_ | kFlush : before_ & ~kFlush);
+}
 Subnormals::~Subnormals() { set_flags(before_); }
 
 Counter::Counter(int threads)
@@ -164,7 +168,8 @@ public:
         } catch (const std::exception& error) {
             const std::string started = std::to_string(threads_.size() + 1);
             close();
-            throw std::invalid_argument("threads: only " + started + " of " + std::to_string(size) + " can be started: " + error.what());
+            throw std::invalid_argument("threads: only " + started + " of " + std::to_string(size) +
+                                        " can be started: " + error.what());
         }
     }
     ~Crew() { close(); }
@@ -218,7 +223,7 @@ private:
     bool is_closing_ = false;
     std::exception_ptr failure_;
     std::mutex jobs_, failures_;
-    Counter started_, finished_;  // jobs
+    Counter started_, finished_;                          // jobs
     alignas(kCacheLine) std::atomic<int> unfinished_{0};  // threads, beside the caller's
     Barrier barrier_;
     std::vector<std::thread> threads_;
@@ -226,7 +231,8 @@ private:
 
 ThreadPool::ThreadPool(int threads) : size_(threads) {
     if (threads < 1 || threads > kMostThreads)
-        throw std::invalid_argument("threads: expected 1 to " + std::to_string(kMostThreads) + ", found " + std::to_string(threads));
+        throw std::invalid_argument("threads: expected 1 to " + std::to_string(kMostThreads) + ", found " +
+                                    std::to_string(threads));
     crew_ = new Crew(threads);
 }
 

@@ -39,9 +39,32 @@ void write(const std::string& path, const std::string& content) { std::ofstream(
 
 // -- text ---------------------------------------------------------------------------------------------------------
 
-const std::vector<std::string> kNumbers = {"0", "1", "2", "3", "64", "-1", "1.5", "1e3", "1e308", "1e999", "NaN", "-Infinity", "null",
-                                           "true", "65536", "2147483647", "2147483648", "4294967296", "549755813888", "9007199254740993",
-                                           "4611686018427387904", "9223372036854775807", "9223372036854775808", "[]", "{}", "\"N\""};
+const std::vector<std::string> kNumbers = {"0",
+                                           "1",
+                                           "2",
+                                           "3",
+                                           "64",
+                                           "-1",
+                                           "1.5",
+                                           "1e3",
+                                           "1e308",
+                                           "1e999",
+                                           "NaN",
+                                           "-Infinity",
+                                           "null",
+                                           "true",
+                                           "65536",
+                                           "2147483647",
+                                           "2147483648",
+                                           "4294967296",
+                                           "549755813888",
+                                           "9007199254740993",
+                                           "4611686018427387904",
+                                           "9223372036854775807",
+                                           "9223372036854775808",
+                                           "[]",
+                                           "{}",
+                                           "\"N\""};
 
 struct Token {
     std::size_t at, size;
@@ -55,7 +78,8 @@ std::vector<Token> tokens(const std::string& text) {
         if (text[i] == '"')
             end = std::min(text.find('"', i + 1), text.size() - 1) + 1;
         else
-            while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || std::strchr("+-.", text[end]))) ++end;
+            while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || std::strchr("+-.", text[end])))
+                ++end;
         if (end > i) found.push_back({i, end - i}), i = end - 1;
     }
     return found;
@@ -155,9 +179,21 @@ struct Parts {
 
 // Whole numbers and floats in the data that are hard to digest.
 void change_data(std::string& data, Random& rng) {
-    static const std::vector<std::int64_t> whole = {
-        0, 1, 2, 7, -1, 1 << 20, 0x7FFFFFFF, -0x7FFFFFFF, INT64_MAX, INT64_MIN, 0x7FC00000, 0x7F800000,
-        0x7FF8000000000000, 0x7FF0000000000000, 0x0000000100000001};
+    static const std::vector<std::int64_t> whole = {0,
+                                                    1,
+                                                    2,
+                                                    7,
+                                                    -1,
+                                                    1 << 20,
+                                                    0x7FFFFFFF,
+                                                    -0x7FFFFFFF,
+                                                    INT64_MAX,
+                                                    INT64_MIN,
+                                                    0x7FC00000,
+                                                    0x7F800000,
+                                                    0x7FF8000000000000,
+                                                    0x7FF0000000000000,
+                                                    0x0000000100000001};
     const std::size_t size = below(2, rng) ? 4 : 8;
     if (data.size() < size) return;
     const std::int64_t number = one_of(whole, rng);
@@ -205,7 +241,8 @@ std::vector<Seed> seeds_in(const std::string& folder) {
 
 // Whether the example has run; it must not fail in another way than by refusing the files in one line.
 bool has_run(bool is_step, const std::string& folder) {
-    std::string words[] = {"example", folder + "/mutant.program", folder + "/mutant.data", folder + "/mutant.result", "--threads", "2"};
+    std::string words[] = {"example", folder + "/mutant.program", folder + "/mutant.data", folder + "/mutant.result", "--threads",
+                           "2"};
     char* pointers[6];
     for (int i = 0; i < 6; ++i) pointers[i] = words[i].data();
     try {

@@ -25,8 +25,15 @@ void test_products(const std::string& set, std::mt19937& rng) {
     const auto& kernel = kernels<T>(set);
     for (int threads : {1, 2, 3}) {
         ThreadPool pool(threads);
-        for (auto [m, n, k] : {std::array<Index, 3>{1, 1, 1}, {7, 5, 3}, {100, 10, 64}, {10, 64, 100}, {33, 50, 17},
-                               {100, 97, 300}, {130, 49, 20}, {3, 200, 700}, {64, 2100, 40}})
+        for (auto [m, n, k] : {std::array<Index, 3>{1, 1, 1},
+                               {7, 5, 3},
+                               {100, 10, 64},
+                               {10, 64, 100},
+                               {33, 50, 17},
+                               {100, 97, 300},
+                               {130, 49, 20},
+                               {3, 200, 700},
+                               {64, 2100, 40}})
             for (int flags = 0; flags < 16; ++flags) {
                 const bool transpose_A = flags & 1, transpose_B = flags & 2, repeat = flags & 4;
                 const T alpha = T(-0.3), beta = flags & 8 ? T(0.9) : T(0);
@@ -34,7 +41,8 @@ void test_products(const std::string& set, std::mt19937& rng) {
                 const Matrix<T> B = random_matrix<T>(transpose_B ? n : k, transpose_B ? k : n, rng);
                 const Matrix<T> b = random_matrix<T>(1, n, rng);
                 Matrix<T> C = random_matrix<T>(m, n, rng), S = repeat ? table::row_repeat(b, m) : C;
-                const Matrix<T> left = transpose_A ? Matrix<T>(A.transpose()) : A, right = transpose_B ? Matrix<T>(B.transpose()) : B;
+                const Matrix<T> left = transpose_A ? Matrix<T>(A.transpose()) : A,
+                                right = transpose_B ? Matrix<T>(B.transpose()) : B;
                 Matrix<T> expected = alpha * (left * right), doubled(m, n);
                 if (beta != 0) expected += beta * S;  // for β = 0 there is no S
                 if (beta == 0) C.setConstant(std::numeric_limits<T>::quiet_NaN());
@@ -48,8 +56,10 @@ void test_products(const std::string& set, std::mt19937& rng) {
                                    beta};
                 std::vector<T> scratch(kernel.scratch_size(m, n, k, threads) + 16);
                 const Epilogue epilogue{[&](const Tile& t) {  // once per element, when it is complete
-                    doubled.block(t.row, t.column, t.rows, t.columns) = T(2) * C.block(t.row, t.column, t.rows, t.columns);
-                }, {}};
+                                            doubled.block(t.row, t.column, t.rows, t.columns) =
+                                                T(2) * C.block(t.row, t.column, t.rows, t.columns);
+                                        },
+                                        {}};
                 pool.run([&](const Worker& worker) { kernel.product(P, epilogue, scratch.data(), worker); });
                 const std::string what = set + " product " + std::to_string(m) + "×" + std::to_string(n) + "×" +
                                          std::to_string(k) + " flags " + std::to_string(flags);
@@ -86,8 +96,8 @@ void test_elementwise(const std::string& set, std::mt19937& rng) {
     for (int k = 0; k < elementwise_count; ++k)
         for (auto [m, n] : {std::pair<Index, Index>{1, 1}, {3, 7}, {5, 64}, {100, 10}, {7, 100}}) {
             const auto operation = static_cast<Op>(k);
-            const bool needs_positive = operation == Op::log || operation == Op::log1p ||
-                                        operation == Op::sqrt || operation == Op::power;
+            const bool needs_positive =
+                operation == Op::log || operation == Op::log1p || operation == Op::sqrt || operation == Op::power;
             Matrix<T> x = random_matrix<T>(m, n, rng), y = random_matrix<T>(m, n, rng), out(m, n);
             if (needs_positive) x = x.cwiseAbs();
             const std::string name = set + " elementwise " + std::to_string(k);
@@ -112,7 +122,8 @@ void test_elementwise(const std::string& set, std::mt19937& rng) {
 template <class T>
 bool is_same(T a, T b, T tolerance) {
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
-    return a == b ? a != 0 || std::signbit(a) == std::signbit(b) : std::fabs(a - b) <= tolerance * std::fabs(b) + std::numeric_limits<T>::min();
+    return a == b ? a != 0 || std::signbit(a) == std::signbit(b)
+                  : std::fabs(a - b) <= tolerance * std::fabs(b) + std::numeric_limits<T>::min();
 }
 
 // Functions element by element, over their whole range and at its ends, against the C++ library in a higher precision
@@ -121,7 +132,8 @@ void test_functions(const std::string& set) {
     const auto& kernel = kernels<T>(set);
     const T inf = std::numeric_limits<T>::infinity();
     const T end = sizeof(T) == 4 ? T(87) : T(708);
-    std::vector<T> x = {0, T(-0.0), inf, -inf, 1000, -1000, T(1e-20), T(0.625), T(-0.625), 1, -1, std::numeric_limits<T>::quiet_NaN()};
+    std::vector<T> x = {0,        T(-0.0),  inf,       -inf, 1000, -1000,
+                        T(1e-20), T(0.625), T(-0.625), 1,    -1,   std::numeric_limits<T>::quiet_NaN()};
     for (int i = -2000; i <= 2000; ++i) x.push_back(end * i / 2000);
     for (int i = -2000; i <= 2000; ++i) x.push_back(T(i) / 1000);
     for (int i = -2000; i <= 2000; ++i) x.push_back(std::exp(end * i / 2000));
@@ -135,7 +147,7 @@ void test_functions(const std::string& set) {
             const T expected = static_cast<T>(reference(static_cast<long double>(x[i])));
             if (std::fabs(expected) < std::numeric_limits<T>::min() && expected != 0) continue;  // subnormal numbers are 0
             check(is_same(out[i], expected, tolerance), set + " " + name + "(" + std::to_string(x[i]) + ") is " +
-                      std::to_string(out[i]) + ", expected " + std::to_string(expected));
+                                                            std::to_string(out[i]) + ", expected " + std::to_string(expected));
         }
     };
     using Long = long double;
@@ -165,14 +177,17 @@ void test_special_values(const std::string& set) {
             for (Index width : {n, Index(1)}) {
                 const Matrix<T> X = x.leftCols(width), Y = y.rightCols(width);
                 Matrix<T> out(n, width);
-                kernels<T>(set).elementwise[k](out.data(), width, {X.data(), n, width, width, 1}, {Y.data(), n, width, width, 1}, c);
+                kernels<T>(set).elementwise[k](out.data(), width, {X.data(), n, width, width, 1}, {Y.data(), n, width, width, 1},
+                                               c);
                 for (Index i = 0; i < n; ++i)
                     for (Index j = 0; j < width; ++j) {
                         const T x = X(i, j), y = Y(i, j);
                         const T expected = operation == Op::add_scaled ? std::fma(c, y, x) : library_value(operation, x, y, c);
-                        const std::string what = "(" + std::to_string(X(i, j)) + ", " + std::to_string(Y(i, j)) + ", " + std::to_string(c);
-                        check(is_same(out(i, j), expected, kTolerance<T>), set + " elementwise " + std::to_string(k) + what + "): " +
-                                  std::to_string(out(i, j)) + ", expected " + std::to_string(expected));
+                        const std::string what =
+                            "(" + std::to_string(X(i, j)) + ", " + std::to_string(Y(i, j)) + ", " + std::to_string(c);
+                        check(is_same(out(i, j), expected, kTolerance<T>), set + " elementwise " + std::to_string(k) + what +
+                                                                               "): " + std::to_string(out(i, j)) + ", expected " +
+                                                                               std::to_string(expected));
                     }
             }
     }
@@ -197,8 +212,8 @@ void test_long_sums(const std::string& set) {
     check_sum("long rows_sum of distant elements");
     const T one = 1;
     std::vector<T> scratch(kernel.scratch_size(1, 1, 1, 1) + 16);
-    kernel.product({{&one, 1, 1, 1, 1}, {&one, 1, 1, 1, 1}, {&total, 1, 1, 1, 1}, {&nan, 1, 1, 1, 1}, one, T(0)}, {}, scratch.data(),
-                   Worker{0, 1, nullptr});
+    kernel.product({{&one, 1, 1, 1, 1}, {&one, 1, 1, 1, 1}, {&total, 1, 1, 1, 1}, {&nan, 1, 1, 1, 1}, one, T(0)}, {},
+                   scratch.data(), Worker{0, 1, nullptr});
     check(std::isnan(total), set + ": 0·nan + 1·1");
 }
 
@@ -241,7 +256,8 @@ void test_transpose(const std::string& set, std::mt19937& rng) {
 template <class T>
 void test_sparse(const std::string& set, std::mt19937& rng) {
     const auto& kernel = kernels<T>(set);
-    for (auto [K, D, density] : {std::tuple<Index, Index, double>{1, 1, 1.0}, {7, 11, 0.3}, {40, 60, 0.05}, {20, 30, 0.0}, {16, 8, 1.0}})
+    for (auto [K, D, density] :
+         {std::tuple<Index, Index, double>{1, 1, 1.0}, {7, 11, 0.3}, {40, 60, 0.05}, {20, 30, 0.0}, {16, 8, 1.0}})
         for (Index N : {1, 3, 16, 17, 64, 100, 130, 300}) {
             std::vector<std::int64_t> starts = {0}, column_starts(D + 1, 0);
             std::vector<std::int32_t> columns, rows, positions;
@@ -278,19 +294,20 @@ void test_sparse(const std::string& set, std::mt19937& rng) {
             for (int threads : {1, 3}) {
                 ThreadPool pool(threads);
                 pool.run([&](const Worker& worker) {
-                    kernel.sparse_product({Y.data(), stride}, by_rows, values.data(), {X.data(), stride}, N, by_rows.begin(worker),
-                                          by_rows.end(worker));
-                    kernel.sparse_product({DX.data(), stride}, by_columns, values.data(), {Z.data(), stride}, N, by_columns.begin(worker),
-                                          by_columns.end(worker));
+                    kernel.sparse_product({Y.data(), stride}, by_rows, values.data(), {X.data(), stride}, N,
+                                          by_rows.begin(worker), by_rows.end(worker));
+                    kernel.sparse_product({DX.data(), stride}, by_columns, values.data(), {Z.data(), stride}, N,
+                                          by_columns.begin(worker), by_columns.end(worker));
                     const View<const T> none{}, B{narrow.data(), K, N, N, 1}, start{sum.data(), D, N, N, 1};
                     const Index from = by_columns.begin(worker, true), to = by_columns.end(worker, true);
                     kernel.sparse_sum({by_columns, values.data(), B, none, {product.data(), D, N, N, 1}, T(1), T(0)}, from, to);
                     kernel.sparse_sum({by_columns, values.data(), B, start, {sum.data(), D, N, N, 1}, T(-2), T(1)}, from, to);
                     const Index first = worker.begin(values.size()), last = worker.end(values.size());
-                    kernel.sampled_product(DW.data() + first, T(0.5), C.data() + first, T(-2), {by_rows, {Z.data(), stride}, {X.data(), stride}}, N,
-                                           first, last);
+                    kernel.sampled_product(DW.data() + first, T(0.5), C.data() + first, T(-2),
+                                           {by_rows, {Z.data(), stride}, {X.data(), stride}}, N, first, last);
                 });
-                const std::string what = set + " sparse " + std::to_string(K) + "×" + std::to_string(D) + " N " + std::to_string(N);
+                const std::string what =
+                    set + " sparse " + std::to_string(K) + "×" + std::to_string(D) + " N " + std::to_string(N);
                 check_close<T>(Y, W * X, kTolerance<T> * 8, what + " W X");
                 check_close<T>(DX, W.transpose() * Z, kTolerance<T> * 8, what + " Wᵀ Z");
                 check_close<T>(product, W.transpose() * narrow, kTolerance<T> * 8, what + " Wᵀ Z, not padded");
@@ -299,7 +316,8 @@ void test_sparse(const std::string& set, std::mt19937& rng) {
                 const Matrix<T> full = Z * X.transpose();
                 for (Index i = 0; i < K; ++i)
                     for (std::int64_t p = starts[i]; p < starts[i + 1]; ++p)
-                        check(std::fabs(DW[p] - (1 - 2 * full(i, columns[p]))) <= kTolerance<T> * 50 * std::sqrt(T(N)), what + " sampled");
+                        check(std::fabs(DW[p] - (1 - 2 * full(i, columns[p]))) <= kTolerance<T> * 50 * std::sqrt(T(N)),
+                              what + " sampled");
             }
         }
 }

@@ -25,7 +25,8 @@ std::string replaced(const std::string& from, const std::string& to) {
 void test_json() {
     check(Json::parse(R"( {"a": [1, -2.5e3, "x\n\u00e9", true, null]} )").at("a").array()[1].number() == -2500, "numbers");
     check(Json::parse(R"("\u00e9\u2265")").string() == "é≥", "escapes");
-    check(Json::parse("9007199254740993").integer() == 9007199254740993 && Json::parse("-9223372036854775808").is_whole(), "whole numbers");
+    check(Json::parse("9007199254740993").integer() == 9007199254740993 && Json::parse("-9223372036854775808").is_whole(),
+          "whole numbers");
     check(Json::parse("1e3").number() == 1000 && Json::parse("9223372036854775808").number() == 0x1p63, "other numbers");
     check(std::isnan(Json::parse("NaN").number()) && Json::parse("-Infinity").number() < -1e308, "numbers that Python writes");
     check(Json::parse("1e999").number() > 1e308 && Json::parse("1e-999").number() == 0, "numbers that are too large or small");
@@ -63,14 +64,16 @@ void test_unsound() {
              {"{\"b\": 2}", "{\"c\": 2}"},
              {"\"dtype\": \"float64\", \"buffer\": 1}]", "\"dtype\": \"float64\", \"buffer\": 1, \"number\": 1}]"},
          })
-        check_throws([&, from = from, to = to] { Program{Json::parse(replaced(from, to))}; }, std::string("a program with ") + to);
+        check_throws([&, from = from, to = to] { Program{Json::parse(replaced(from, to))}; },
+                     std::string("a program with ") + to);
 }
 
 // What a program asks for is added up before anything is done.
 void test_limits() {
     const auto refuse = [](const std::string& from, const std::string& to, const char* what) {
         std::string text = kProgram;
-        for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+        for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+            text.replace(at, from.size(), to);
         check_throws([&] { Program(Json::parse(text), {1 << 20, 1 << 20}); }, what);
     };
     Program(Json::parse(kProgram), {8 * (6 + 3), 2 * (6 + 3)});
@@ -137,7 +140,8 @@ void test_batches() {
     const auto refuse = [&](std::initializer_list<std::pair<std::string, std::string>> changes, const char* what) {
         std::string text = kStep;
         for (const auto& [from, to] : changes)
-            for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+            for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+                text.replace(at, from.size(), to);
         Executor other(Program(Json::parse(text)), std::make_shared<ThreadPool>(1));
         other.bind("b", b);
         check_throws([&] { other.run({X, T, 5, 3, nullptr, labels}, rates, 1); }, what);
@@ -146,9 +150,10 @@ void test_batches() {
     refuse({{"[0, 2, 1], \"shape\": [\"N\", 3], \"dtype\": \"float64\", \"buffer\": 4",
              "[0, 2, 1], \"shape\": [\"N\", 3], \"dtype\": \"float64\", \"buffer\": 0"}},
            "a program that changes X");
-    refuse({{"\"shape\": [], \"dtype\": \"float64\", \"name\": \"eta\"", "\"shape\": [], \"dtype\": \"float32\", \"name\": \"eta\""},
-            {"add_scaled\", \"operands\": [0, 2, 1]", "add\", \"operands\": [0, 1]"}},
-           "a rate of another dtype");
+    refuse(
+        {{"\"shape\": [], \"dtype\": \"float64\", \"name\": \"eta\"", "\"shape\": [], \"dtype\": \"float32\", \"name\": \"eta\""},
+         {"add_scaled\", \"operands\": [0, 2, 1]", "add\", \"operands\": [0, 1]"}},
+        "a rate of another dtype");
     const double constant[3] = {};
     check_throws([&] { executor.bind("b", static_cast<const void*>(constant)); }, "a constant that the program changes");
 }
@@ -172,16 +177,24 @@ void test_counters() {
     table::Matrix<double> U(2, 3);
     executor.bind("k", &k);
     executor.bind("U", U.data());
-    const auto expected = table::uniform<double>(2, 3, static_cast<std::uint32_t>(9007199254740993), static_cast<std::uint32_t>(k));
+    const auto expected =
+        table::uniform<double>(2, 3, static_cast<std::uint32_t>(9007199254740993), static_cast<std::uint32_t>(k));
     executor.run();
     check(k == 3 * ((std::int64_t(1) << 53) + 1) - 1, "a counter above 2^53");
     check_close<double>(U, expected, 0, "uniform numbers from a seed and a count above 2^53");
     std::string text = kCounter;
-    check_throws([&] { Executor(Program(Json::parse(text.replace(text.find("9007199254740993"), 16, "1e30"))), std::make_shared<ThreadPool>(1)); },
-                 "a seed that is too large");
+    check_throws(
+        [&] {
+            Executor(Program(Json::parse(text.replace(text.find("9007199254740993"), 16, "1e30"))),
+                     std::make_shared<ThreadPool>(1));
+        },
+        "a seed that is too large");
     text = kCounter;
-    check_throws([&] { Executor(Program(Json::parse(text.replace(text.find("hadamard"), 8, "divide"))), std::make_shared<ThreadPool>(1)); },
-                 "a quotient of whole numbers");
+    check_throws(
+        [&] {
+            Executor(Program(Json::parse(text.replace(text.find("hadamard"), 8, "divide"))), std::make_shared<ThreadPool>(1));
+        },
+        "a quotient of whole numbers");
 }
 
 // b = r(2·Σ X) + Σ X over the rows of X, where r is a collective
@@ -200,11 +213,11 @@ void test_collectives() {
         std::string text = kCollective;
         return text.replace(text.find(from), from.size(), to);
     };
-    for (const auto& [from, to] : std::initializer_list<std::pair<std::string, std::string>>{
-             {"\"exchange 0\"", "\"\""},
-             {"\"operands\": [2]", "\"operands\": [1]"},
-             {"\"all_reduce\"", "\"take_rows\""},
-             {"\"operands\": [3, 1]", "\"operands\": [2, 1]"}})
+    for (const auto& [from, to] :
+         std::initializer_list<std::pair<std::string, std::string>>{{"\"exchange 0\"", "\"\""},
+                                                                    {"\"operands\": [2]", "\"operands\": [1]"},
+                                                                    {"\"all_reduce\"", "\"take_rows\""},
+                                                                    {"\"operands\": [3, 1]", "\"operands\": [2, 1]"}})
         check_throws([&, text = changed(from, to)] { Program{Json::parse(text)}; }, "a collective with " + to);
     double X[] = {1, 2, 3, 4, 5, 6}, b[3] = {}, sum[3] = {};
     for (int threads : {1, 2, 3}) {
@@ -236,15 +249,17 @@ void test_files() {
         file.write(reinterpret_cast<const char*>(&length), 8);
         file << header << "12345678";
     };
-    for (const char* entry : {R"({"x": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}})",
-                              R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}})",
-                              R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [-4, 4]}})",
-                              R"({"x": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}})",
-                              R"({"x": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 8]}})",
-                              R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "y": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
-                              R"({"x": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
-                              R"({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
-                              R"({"x": {"dtype": "Q8", "shape": [2], "data_offsets": [0, 8]}})", R"({"x": )"}) {
+    for (
+        const char* entry :
+        {R"({"x": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}})",
+         R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}})",
+         R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [-4, 4]}})",
+         R"({"x": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}})",
+         R"({"x": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 8]}})",
+         R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "y": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
+         R"({"x": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
+         R"({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
+         R"({"x": {"dtype": "Q8", "shape": [2], "data_offsets": [0, 8]}})", R"({"x": )"}) {
         write(entry, std::string(entry).size());
         check_throws([&] { Safetensors::read(path); }, std::string("a file with ") + entry);
     }
@@ -272,16 +287,16 @@ void test_supports() {
     const SparseIndex by_columns = support.view().by_columns;
     check(by_columns.starts[1] == 2 && by_columns.starts[2] == 2 && by_columns.starts[3] == 3, "the starts of the columns");
     check(by_columns.columns[1] == 1 && by_columns.positions[1] == 2 && by_columns.positions[2] == 1, "the index by columns");
-    for (const auto& [starts, columns] : std::initializer_list<std::pair<std::vector<std::int64_t>, std::vector<std::int32_t>>>{
-             {{0, 2}, {0, 2, 0}},
-             {{0, 2, 2}, {0, 2, 0}},
-             {{1, 2, 3}, {0, 2, 0}},
-             {{0, 9, 3}, {0, 2, 0}},
-             {{0, -1, 3}, {0, 2, 0}},
-             {{0, 2, 3}, {0, 3, 0}},
-             {{0, 2, 3}, {-1, 2, 0}},
-             {{0, 2, 3}, {2, 2, 0}},
-             {{0, 2, 3}, {2, 0, 0}}})
+    for (const auto& [starts, columns] :
+         std::initializer_list<std::pair<std::vector<std::int64_t>, std::vector<std::int32_t>>>{{{0, 2}, {0, 2, 0}},
+                                                                                                {{0, 2, 2}, {0, 2, 0}},
+                                                                                                {{1, 2, 3}, {0, 2, 0}},
+                                                                                                {{0, 9, 3}, {0, 2, 0}},
+                                                                                                {{0, -1, 3}, {0, 2, 0}},
+                                                                                                {{0, 2, 3}, {0, 3, 0}},
+                                                                                                {{0, 2, 3}, {-1, 2, 0}},
+                                                                                                {{0, 2, 3}, {2, 2, 0}},
+                                                                                                {{0, 2, 3}, {2, 0, 0}}})
         check_throws([&, s = starts, c = columns] { OwnedSupport(2, 3, whole_numbers(s), places(c)); }, "an unsound support");
     check_throws([] { OwnedSupport(2, 3, places({0, 2, 3}), places({0, 2, 0})); }, "starts of another dtype");
 }
@@ -303,8 +318,9 @@ void test_sparse() {
     double w[] = {1, 2, 3}, X[] = {1, 2, 3, 4, 5, 6}, Y[4];
     executor.bind("w", w), executor.bind("X", X), executor.bind("Y", Y);
     check_throws([&] { executor.run(); }, "a support that is not bound");
-    const OwnedSupport fewer(2, 3, whole_numbers({0, 1, 2}), places({0, 0})), more(2, 3, whole_numbers({0, 2, 4}), places({0, 2, 0, 1})),
-        other(3, 3, whole_numbers({0, 2, 3, 3}), places({0, 2, 0})), support(2, 3, whole_numbers({0, 2, 3}), places({0, 2, 0}));
+    const OwnedSupport fewer(2, 3, whole_numbers({0, 1, 2}), places({0, 0})),
+        more(2, 3, whole_numbers({0, 2, 4}), places({0, 2, 0, 1})), other(3, 3, whole_numbers({0, 2, 3, 3}), places({0, 2, 0})),
+        support(2, 3, whole_numbers({0, 2, 3}), places({0, 2, 0}));
     for (const OwnedSupport* wrong : {&fewer, &more, &other})
         check_throws([&] { executor.bind_support("S", wrong->view()); }, "a support of another size");
     check_throws([&] { executor.bind_support("T", support.view()); }, "an unknown support");

@@ -122,7 +122,8 @@ void test_forks() {
     auto pool = std::make_unique<ThreadPool>(3);
     check(computes(*pool), "a job before a fork");
     check(child_succeeds([&] { return computes(*pool); }), "a child computes");
-    check(child_succeeds([&] { return child_succeeds([&] { return computes(*pool); }) && computes(*pool); }), "a grandchild computes");
+    check(child_succeeds([&] { return child_succeeds([&] { return computes(*pool); }) && computes(*pool); }),
+          "a grandchild computes");
     check(child_succeeds([&] { return pool.reset(), true; }), "a child ends the pool");
     check(child_succeeds([&] { return computes(*pool) && (pool.reset(), true); }), "a child computes and ends the pool");
     check(computes(*pool), "the parent computes after its children");

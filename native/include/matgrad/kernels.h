@@ -124,8 +124,7 @@ struct Kernels {
     void (*sparse_sum)(const SparseSum<T>&, Index first, Index last);
     // Numbers in [0, 1) from a hash of a key and a position; the first position is `first`, and the positions of two
     // rows are `distance` apart.
-    void (*uniform)(T* out, Index out_stride, std::uint32_t key, std::uint32_t first, Index distance, Index rows,
-                    Index columns);
+    void (*uniform)(T* out, Index out_stride, std::uint32_t key, std::uint32_t first, Index distance, Index rows, Index columns);
     // Sums and maxima of the columns or rows [first, last).
     void (*columns_sum)(T* out, View<const T> X, Index first, Index last);
     void (*columns_max)(T* out, View<const T> X, Index first, Index last);

@@ -74,8 +74,7 @@ void powers(T* out, Index out_stride, View<const T> x, View<const T> y, T c) {
 template <class T>
 void uniform(T* out, Index out_stride, std::uint32_t key, std::uint32_t first, Index distance, Index rows, Index columns) {
     for (Index i = 0; i < rows; ++i, out += out_stride, first += static_cast<std::uint32_t>(distance))
-        for (Index j = 0; j < columns; ++j)
-            out[j] = hashed<T>(first + static_cast<std::uint32_t>(j), key);
+        for (Index j = 0; j < columns; ++j) out[j] = hashed<T>(first + static_cast<std::uint32_t>(j), key);
 }
 
 }  // namespace

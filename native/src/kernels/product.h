@@ -20,8 +20,8 @@ struct Blocking {
     static constexpr int block = vectors * lanes<T>;
     static constexpr int panel = MATGRAD_REGISTERS == 32 ? 8 : 4;
     static constexpr Index inner = 96 * 1024 / (block * sizeof(T));  // rows of a block of B that fit the L2 cache
-    static constexpr Index few = inner / 4;                         // rows of B of which `chunk` columns fit the L2 cache
-    static constexpr Index chunk = 1024;                            // columns of B that are copied at once
+    static constexpr Index few = inner / 4;                          // rows of B of which `chunk` columns fit the L2 cache
+    static constexpr Index chunk = 1024;                             // columns of B that are copied at once
 };
 
 constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
@@ -129,8 +129,12 @@ struct Split {
 
 template <class T>
 Split split(Index m, Index n, Index k) {
-    return {divide_up(m, Blocking<T>::panel), divide_up(n, Blocking<T>::block), std::max<Index>(1, divide_up(k, Blocking<T>::inner)),
-            m, n, k};
+    return {divide_up(m, Blocking<T>::panel),
+            divide_up(n, Blocking<T>::block),
+            std::max<Index>(1, divide_up(k, Blocking<T>::inner)),
+            m,
+            n,
+            k};
 }
 
 template <class T>
@@ -185,9 +189,8 @@ void read_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const 
             copy_block(P.B, s.step(i), s.step(i + 1), column, columns, own);
             for (Index q = from; q < to; ++q) {
                 const Index rows = s.row(q + 1) - s.row(q);
-                const View<const T> A = P.A.column_stride == 1
-                                            ? panel(q, i)
-                                            : View<const T>{place(q, i), rows, s.step(i + 1) - s.step(i), 1, rows};
+                const View<const T> A =
+                    P.A.column_stride == 1 ? panel(q, i) : View<const T>{place(q, i), rows, s.step(i + 1) - s.step(i), 1, rows};
                 tile(P, epilogue, A, own, s.row(q), column, columns, i == 0, i == s.steps - 1);
             }
         }

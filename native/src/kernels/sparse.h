@@ -108,7 +108,8 @@ void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const
         }
         sums.add(values[W.positions ? W.positions[p] : p], row(p));
     };
-    constexpr int sets = V::size < 4 ? 4 / V::size : 1;  // of sums, because an addition has to wait for the last one to the same sum
+    constexpr int sets =
+        V::size < 4 ? 4 / V::size : 1;  // of sums, because an addition has to wait for the last one to the same sum
     for (Index i = first; i < last; ++i) {
         V sums[sets] = {};
         Index p = W.starts[i];
@@ -154,7 +155,8 @@ void add_elements(const SparseSum<T>& sum, Index j, Index first, Index last) {
     const SparseIndex& A = sum.A;
     for (Index i = first; i < last; ++i) {
         T x = 0;
-        for (Index p = A.starts[i]; p < A.starts[i + 1]; ++p) x += sum.values[A.positions ? A.positions[p] : p] * sum.B(A.columns[p], j);
+        for (Index p = A.starts[i]; p < A.starts[i + 1]; ++p)
+            x += sum.values[A.positions ? A.positions[p] : p] * sum.B(A.columns[p], j);
         sum.out(i, j) = sum.alpha * x + (sum.C.data ? sum.beta * sum.C(i, j) : T(0));
     }
 }
@@ -162,9 +164,8 @@ void add_elements(const SparseSum<T>& sum, Index j, Index first, Index last) {
 template <class T>
 void sparse_sum(const SparseSum<T>& sum, Index first, Index last) {
     const Index n = sum.out.columns, whole = n / lanes<T> * lanes<T>;
-    in_passes<T>(whole, [&](auto vectors, Index start) {
-        add_rows<T, typename decltype(vectors)::type>(sum, start, first, last);
-    });
+    in_passes<T>(whole,
+                 [&](auto vectors, Index start) { add_rows<T, typename decltype(vectors)::type>(sum, start, first, last); });
     for (Index j = whole; j < n; ++j) add_elements(sum, j, first, last);
 }
 
@@ -196,8 +197,8 @@ void sample_elements(T* out, T beta, const T* C, T alpha, const Sample<T>& sampl
 template <class T>
 void sampled_product(T* out, T beta, const T* C, T alpha, const Sample<T>& sample, Index n, Index first, Index last) {
     in_passes<T>(n, [&](auto vectors, Index start) {  // the later passes add to the result of the first one
-        sample_elements<T, typename decltype(vectors)::type>(out, start ? T(1) : beta, start ? out : C, alpha, sample, start, first,
-                                                             last);
+        sample_elements<T, typename decltype(vectors)::type>(out, start ? T(1) : beta, start ? out : C, alpha, sample, start,
+                                                             first, last);
     });
 }
 

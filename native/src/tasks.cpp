@@ -1,63 +1,46 @@
-// What the tasks do. All threads go through the same list of tasks.
-#include <chrono>
-#include <cmath>
+// What the tasks do.
+#include "tasks.h"
 
-#include "typed_executor.h"
+#include <cmath>
 
 namespace matgrad {
 
-template <class T>
-void TypedExecutor<T>::run(bool timed, std::vector<double>& seconds) {
-    for (auto& team : teams) team->mend();
-    pool->run([&](const Worker& worker) {
-        try {
-            run_tasks(worker, timed && worker.index == 0 ? &seconds : nullptr);
-        } catch (...) {
-            for (auto& team : teams) team->break_up();
-            throw;
-        }
-    });
-}
+namespace {
 
-// All tasks of a thread; their seconds are counted if there is a place for them.
-template <class T>
-void TypedExecutor<T>::run_tasks(const Worker& worker, std::vector<double>* seconds) const {
-    using Clock = std::chrono::steady_clock;
-    const Worker in_team = member(worker);
-    auto start = Clock::now();
-    for (const Task& task : tasks_) {
-        if (task.split != Split::alone)
-            task.work(worker);
-        else if (worker.index == 0)
-            task.work(Worker{0, 1, nullptr});
-        if (task.wait == Wait::all) worker.wait();
-        if (task.wait == Wait::team) in_team.wait();
-        if (seconds) {
-            const auto now = Clock::now();
-            (*seconds)[task.value] += std::chrono::duration<double>(now - start).count();
-            start = now;
-        }
-    }
-}
+constexpr Index kFew = 128;    // elements that are added up one after another
+constexpr Index kPiece = 128;  // examples that are multiplied at once
+constexpr int kPieces = 32;    // of examples whose sums are added up one after another
+
+}  // namespace
 
 // -- operations on scalars ------------------------------------------------------------------------------------
 
+// out = f(x), for scalars; whole numbers are computed without rounding
+template <class T>
+void Calculator<T>::compute_scalar(int out, Op operation, const std::vector<Scalar>& x) const {
+    if (program.buffers[out].dtype.starts_with("int"))
+        storage.write(out, count(operation, x));
+    else
+        storage.write(out, compute(operation, x));
+}
+
 // An operation on scalars, with its operands in the table's order: x and y are those that could be matrices, c is the other.
 template <class T>
-double TypedExecutor<T>::compute(Op operation, const std::vector<Scalar>& operands) const {
+double Calculator<T>::compute(Op operation, const std::vector<Scalar>& operands) const {
     double x[2] = {0, 0}, c = 0;
     int count = 0;
     for (std::size_t k = 0; k < operands.size(); ++k) {
         const bool is_matrix = *row_of(operation).rules[0][k];
-        (is_matrix ? x[count++] : c) = normal(read<double>(operands[k]));
+        (is_matrix ? x[count++] : c) = normal(storage.read<double>(operands[k]));
     }
     return library_value(operation, x[0], x[1], c);
 }
 
 // The same for whole numbers, modulo 2^64.
 template <class T>
-std::int64_t TypedExecutor<T>::count(Op operation, const std::vector<Scalar>& x) const {
-    const auto a = static_cast<std::uint64_t>(read<std::int64_t>(x[0])), b = static_cast<std::uint64_t>(read<std::int64_t>(x.back()));
+std::int64_t Calculator<T>::count(Op operation, const std::vector<Scalar>& x) const {
+    const auto a = static_cast<std::uint64_t>(storage.read<std::int64_t>(x[0])),
+               b = static_cast<std::uint64_t>(storage.read<std::int64_t>(x.back()));
     switch (operation) {
         case Op::add: return static_cast<std::int64_t>(a + b);
         case Op::subtract: return static_cast<std::int64_t>(a - b);
@@ -69,7 +52,7 @@ std::int64_t TypedExecutor<T>::count(Op operation, const std::vector<Scalar>& x)
 
 // Σ_ij x_ij in double precision, as the sum of two halves
 template <class T>
-double TypedExecutor<T>::elements_sum(View<const T> X) {
+double Calculator<T>::elements_sum(View<const T> X) {
     if (X.rows * X.columns > kFew) {
         const bool by_rows = X.rows > X.columns;
         View<const T> rest = X;
@@ -85,8 +68,8 @@ double TypedExecutor<T>::elements_sum(View<const T> X) {
 
 // What the numbers of `uniform` depend on besides their positions.
 template <class T>
-std::uint32_t TypedExecutor<T>::hash_key(const Scalar& seed, const Scalar& count) const {
-    const auto whole_number = [this](const Scalar& x) { return static_cast<std::uint32_t>(read<std::int64_t>(x)); };
+std::uint32_t Calculator<T>::hash_key(const Scalar& seed, const Scalar& count) const {
+    const auto whole_number = [this](const Scalar& x) { return static_cast<std::uint32_t>(storage.read<std::int64_t>(x)); };
     return mix(mix(whole_number(count)) ^ whole_number(seed));
 }
 
@@ -94,39 +77,45 @@ std::uint32_t TypedExecutor<T>::hash_key(const Scalar& seed, const Scalar& count
 
 // The present content of an operand; if it repeats a scalar, that is stored in `number`.
 template <class T>
-View<const T> TypedExecutor<T>::view(const Operand& x, Index rows, Index columns, T& number, int strip) const {
+View<const T> Calculator<T>::view(const Operand& x, Index rows, Index columns, T& number, int strip) const {
     if (x.buffer >= 0) return {data(x.buffer, strip), rows, columns, x.row_stride, x.column_stride};
-    number = read<T>(x.scalar);
+    number = read(x.scalar);
     return {&number, rows, columns, 0, 0};
 }
 
+// S of a product, for the examples of a strip; without data if there is none
 template <class T>
-void TypedExecutor<T>::run_group(const Group& group, const Worker& worker) const {
+View<const T> Calculator<T>::summand(const Factors& f, int strip) const {
+    return {f.S.buffer < 0 ? nullptr : data(f.S.buffer, strip), f.m, f.n, f.S.row_stride, 1};
+}
+
+template <class T>
+void Calculator<T>::run_group(const Group& group, const Worker& worker) const {
     if (group.by_examples) {
-        for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+        layout.for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
             run_region(group, share(group, begin, end, member), worker.index, strip);
         });
         return;
     }
-    if (group.rows >= (group.columns + line - 1) / line) {
+    if (group.rows >= (group.columns + layout.line - 1) / layout.line) {
         const Index row = worker.begin(group.rows);
         run_region(group, {row, 0, worker.end(group.rows) - row, group.columns}, worker.index, 0);
     } else {
-        const auto [from, to] = whole_lines(0, group.columns, worker);
+        const auto [from, to] = layout.whole_lines(0, group.columns, worker);
         run_region(group, {0, from, group.rows, to - from}, worker.index, 0);
     }
 }
 
 // A member's part of the examples [begin, end) of a group: some rows of it.
 template <class T>
-Tile TypedExecutor<T>::share(const Group& group, Index begin, Index end, const Worker& member) const {
-    const bool are_columns = group.columns == examples;
+Tile Calculator<T>::share(const Group& group, Index begin, Index end, const Worker& member) const {
+    const bool are_columns = group.columns == layout.examples();
     const Index rows = are_columns ? group.rows : end - begin, first = member.begin(rows), count = member.end(rows) - first;
     return are_columns ? Tile{first, begin, count, end - begin} : Tile{begin + first, 0, count, group.columns};
 }
 
 template <class T>
-void TypedExecutor<T>::run_region(const Group& group, const Tile& region, int thread, int strip) const {
+void Calculator<T>::run_region(const Group& group, const Tile& region, int thread, int strip) const {
     if (group.instructions.empty() || region.rows == 0 || region.columns == 0) return;
     const Index columns = std::min(region.columns, kTile), rows = std::max<Index>(1, kTile / columns);
     for (Index i = 0; i < region.rows; i += rows)
@@ -137,33 +126,33 @@ void TypedExecutor<T>::run_region(const Group& group, const Tile& region, int th
 }
 
 template <class T>
-void TypedExecutor<T>::run_tile(const Group& group, const Tile& tile, int thread, int strip) const {
-    T* spare = static_cast<T*>(thread_scratch_[thread].get());
+void Calculator<T>::run_tile(const Group& group, const Tile& tile, int thread, int strip) const {
+    T* spare = static_cast<T*>(thread_scratch[thread].get());
     for (const Instruction& instruction : group.instructions) {
         T numbers[2];
         const View<const T> x = rows_of(view(instruction.x, group.rows, group.columns, numbers[0], strip), tile, spare);
         const View<const T> y = rows_of(view(instruction.y, group.rows, group.columns, numbers[1], strip), tile, spare + kTile);
-        const Index out_stride = strides[instruction.out];
+        const Index out_stride = layout.stride(instruction.out);
         T* out = data(instruction.out, strip) + tile.row * out_stride + tile.column;
-        kernels_.elementwise[static_cast<int>(instruction.operation)](out, out_stride, x, y, read<T>(instruction.c));
+        kernels.elementwise[static_cast<int>(instruction.operation)](out, out_stride, x, y, read(instruction.c));
     }
 }
 
 // Brings the tile of all operands into the cache, except one that the product before the group has there already.
 template <class T>
-void TypedExecutor<T>::fetch_tile(const Group& group, const Tile& tile, int known) const {
+void Calculator<T>::fetch_tile(const Group& group, const Tile& tile, int known) const {
     for (const Instruction& instruction : group.instructions)
         for (const Operand& x : {direct(instruction.out), instruction.x, instruction.y}) {
             if (x.buffer < 0 || x.buffer == known || x.column_stride != 1 || x.row_stride == 0) continue;
             const T* first = data(x.buffer) + tile.row * x.row_stride + tile.column;
             for (Index i = 0; i < tile.rows; ++i)
-                for (Index j = 0; j < tile.columns; j += line) __builtin_prefetch(first + i * x.row_stride + j, 1);
+                for (Index j = 0; j < tile.columns; j += layout.line) __builtin_prefetch(first + i * x.row_stride + j, 1);
         }
 }
 
 // A tile of a matrix whose rows are contiguous or repeat one element; other rows are copied to `spare`.
 template <class T>
-View<const T> TypedExecutor<T>::rows_of(const View<const T>& X, const Tile& tile, T* spare) const {
+View<const T> Calculator<T>::rows_of(const View<const T>& X, const Tile& tile, T* spare) const {
     if (X.column_stride <= 1) return {&X(tile.row, tile.column), tile.rows, tile.columns, X.row_stride, X.column_stride};
     for (Index i = 0; i < tile.rows; ++i)
         for (Index j = 0; j < tile.columns; ++j) spare[i * tile.columns + j] = X(tile.row + i, tile.column + j);
@@ -176,8 +165,8 @@ View<const T> TypedExecutor<T>::rows_of(const View<const T>& X, const Tile& tile
 // the pieces [from, to), counted round; of many pieces it is the sum of two halves, for precision. A piece is a strip or, where
 // threads do not take their own examples, kPiece examples.
 template <class T>
-void TypedExecutor<T>::sample(T* out, T beta, const T* C, T alpha, const Sampled& S, int from, int to, Index first,
-                              Index last) const {
+void Calculator<T>::sample(T* out, T beta, const T* C, T alpha, const Sampled& S, int from, int to, Index first,
+                           Index last) const {
     if (to - from > kPieces) {
         const int middle = from + (to - from) / 2;
         std::vector<T> rest(last - first);
@@ -188,43 +177,42 @@ void TypedExecutor<T>::sample(T* out, T beta, const T* C, T alpha, const Sampled
     }
     const Index n = program.buffers[S.B].shape[1];
     for (int k = from; k < to; ++k) {
-        const int strip = n == examples ? k % strips : 0;
-        const Index start = n == examples ? 0 : k * kPiece;
-        const Index columns = n == examples ? first_example(strip + 1) - first_example(strip) : std::min(kPiece, n - start);
+        const int strip = n == layout.examples() ? k % layout.strips() : 0;
+        const Index start = n == layout.examples() ? 0 : k * kPiece;
+        const Index columns = n == layout.examples() ? layout.width(strip) : std::min(kPiece, n - start);
         const Padded<T> A = padded(S.A, strip), B = padded(S.B, strip);
         const Sample<T> operands{*S.W, {A.data + start, A.stride}, {B.data + start, B.stride}};
-        kernels_.sampled_product(out, k > from ? T(1) : beta, k > from ? out : C, alpha, operands, columns, first, last);
+        kernels.sampled_product(out, k > from ? T(1) : beta, k > from ? out : C, alpha, operands, columns, first, last);
     }
 }
 
 // out = β·C + α·(A Bᵀ at the stored elements of W), without β·C if C is -1. Each thread takes some of the elements and sums over
 // all examples, the strips of its team first, which are in its cache.
 template <class T>
-void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const {
+void Calculator<T>::sample_by_elements(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const {
     const Index size = S.W->starts[S.W->rows], first = worker.begin(size), last = worker.end(size);
     const Index n = program.buffers[S.B].shape[1];
-    const int count = n == examples ? strips : static_cast<int>((n + kPiece - 1) / kPiece);
-    const int own = n == examples ? team(worker.index) * count / static_cast<int>(teams.size()) : 0;
+    const int count = n == layout.examples() ? layout.strips() : static_cast<int>((n + kPiece - 1) / kPiece);
+    const int own = n == layout.examples() ? layout.team(worker.index) * layout.strips_per_team() : 0;
     sample(data(out) + first, beta, C < 0 ? nullptr : data(C) + first, alpha, S, own, own + count, first, last);
 }
 
 // The same. Each team sums over its own examples, one chunk of elements at a time, and then each thread adds up the sums of all
 // teams for its part of the chunk.
 template <class T>
-void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const {
+void Calculator<T>::sample_by_examples(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const {
     const auto each = [this](Op operation, T* out, const T* x, const T* y, T c, Index n) {
-        kernels_.elementwise[static_cast<int>(operation)](out, n, {x, 1, n, n, 1}, {y, 1, n, n, 1}, c);
+        kernels.elementwise[static_cast<int>(operation)](out, n, {x, 1, n, n, 1}, {y, 1, n, n, 1}, c);
     };
     const Index size = S.W->starts[S.W->rows];
-    const int count_of_teams = static_cast<int>(teams.size()), own = team(worker.index), per_team = strips / count_of_teams;
-    const Worker in_team = member(worker);
+    const int count_of_teams = layout.teams(), own = layout.team(worker.index), per_team = layout.strips_per_team();
+    const Worker in_team = layout.member(worker);
     const Index chunk = chunk_size();
     for (Index first = 0; first < size; first += chunk) {
         const Index count = std::min(chunk, size - first);
-        T* sums = static_cast<T*>(scratch_.get()) + first / chunk % 2 * count_of_teams * chunk;  // alternate halves
+        T* sums = static_cast<T*>(scratch.get()) + first / chunk % 2 * count_of_teams * chunk;  // alternate halves
         const Index from = in_team.begin(count), to = in_team.end(count);
-        sample(sums + own * chunk + from, T(0), nullptr, T(1), S, own * per_team, (own + 1) * per_team, first + from,
-               first + to);
+        sample(sums + own * chunk + from, T(0), nullptr, T(1), S, own * per_team, (own + 1) * per_team, first + from, first + to);
         worker.wait();
         const Index start = worker.begin(count), part = worker.end(count) - start;
         T* result = data(out) + first + start;
@@ -242,18 +230,18 @@ void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const
 
 // out = rows_sum(x), for a matrix that is split
 template <class T>
-void TypedExecutor<T>::sum_by_examples(int out, int x, const Worker& worker) const {
+void Calculator<T>::sum_by_examples(int out, int x, const Worker& worker) const {
     const Index rows = program.buffers[x].shape[0];
-    T* sums = static_cast<T*>(scratch_.get());
-    for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
-        const View<const T> X{data(x, strip) + begin, rows, end - begin, strides[x], 1};
-        kernels_.rows_sum(sums + strip * rows, 1, X, member.begin(rows), member.end(rows));
+    T* sums = static_cast<T*>(scratch.get());
+    layout.for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+        const View<const T> X{data(x, strip) + begin, rows, end - begin, layout.stride(x), 1};
+        kernels.rows_sum(sums + strip * rows, 1, X, member.begin(rows), member.end(rows));
     });
     worker.wait();
-    kernels_.rows_sum(data(out), strides[out], {sums, rows, strips, 1, rows}, worker.begin(rows), worker.end(rows));
+    kernels.rows_sum(data(out), layout.stride(out), {sums, rows, layout.strips(), 1, rows}, worker.begin(rows), worker.end(rows));
 }
 
-template class TypedExecutor<float>;
-template class TypedExecutor<double>;
+template class Calculator<float>;
+template class Calculator<double>;
 
 }  // namespace matgrad
