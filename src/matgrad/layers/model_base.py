@@ -35,9 +35,7 @@ class ModelBase(SparseModel):
     features: Features | None = None
     # what `fit` or its file says of it beside: the loss, the number of classes, their names …
     information: Mapping[str, Any] = MappingProxyType({})
-    history: Mapping[str, list[Any]] = MappingProxyType(
-        {}
-    )  # of the last training, also if that was interrupted or failed
+    history: Mapping[str, list[Any]] = MappingProxyType({})  # of the last training, also one that did not end
 
     _engine: str | None = None  # if not the backend's: the C++ core works on NumPy's matrices
     _matmul = MATMULS[0]
