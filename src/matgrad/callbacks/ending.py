@@ -29,11 +29,12 @@ class EarlyStopping(Callback):
     state_names = ("best", "best_epoch", "_state")
     state_types = MappingProxyType({"best": float | None, "best_epoch": int, "_state": dict[str, Any]})
 
+    best: float | None = None  # the smallest value of the measure so far, of which epoch, and the model then
+    best_epoch: int
+    _state: State
+
     def __init__(self, patience: int, measure: str = "validation_loss") -> None:
         self.patience, self.measure = check_size("patience", patience), measure
-        self.best: float | None = None
-        self.best_epoch = 0
-        self._state: State = {}
 
     def start(self, run: Training) -> None:
         self.best, self.best_epoch, self._state = None, 0, {}

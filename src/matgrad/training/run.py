@@ -385,7 +385,7 @@ class Training:
         is_plain = isinstance(data, DataLoader) and data.is_plain  # others may form their batches as they like
         self._is_watched = 1 in intervals or (bool(intervals) and not is_plain)
         if self._is_watched or not isinstance(data, DataLoader):
-            yield self._watched(self._rest(data, done)), done
+            yield self._watched(data, done), done
         elif not intervals and not done:
             yield data, 0
         else:
@@ -396,23 +396,19 @@ class Training:
                 if first >= done:
                     yield part, first
 
-    def _rest(self, data: Batches, done: int) -> Iterator[tuple[Array, ...]]:
-        """The batches of a resumed epoch that are not done yet."""
-        batches = iter(data)
-        for _ in range(done):
-            next(batches, None)
-        self._restore_generator()
-        return batches
-
     def _restore_generator(self) -> None:
         """Give the generator its state in the checkpoint, when the order of the batches has been drawn from it."""
         if self._generator is not None:
             _set_generator(generator(), self._generator)
             self._generator = None
 
-    def _watched(self, data: Batches) -> Iterator[tuple[Array, ...]]:
-        """The batches; the one that is trained on is also (self.X, self.T, *self.s)."""
-        for i, (self.X, self.T, *self.s) in enumerate(data):
+    def _watched(self, data: Batches, done: int) -> Iterator[tuple[Array, ...]]:
+        """The batches that are not done yet; the one that is trained on is also (self.X, self.T, *self.s)."""
+        batches = iter(data)
+        for _ in range(done):
+            next(batches, None)
+        self._restore_generator()
+        for i, (self.X, self.T, *self.s) in enumerate(batches):
             if i == 0 and self.group.size > 1:
                 agree(self.group, fingerprint_of_batch(self.X, self.T, *self.s), "the first batch")
             self.state = self.M.state()
