@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from matgrad.backends.conversion import convert
 from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size
-from matgrad.layers.state import State, copied, matrices_of
+from matgrad.layers.state import State, matrices_of
 from matgrad.storage.models import on_backend
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class EarlyStopping(Callback):
             return
         value = run.row[self.measure]
         if math.isfinite(value) and (self.best is None or value < self.best):
-            self.best, self.best_epoch, self._state = value, run.epoch, copied(run.M.state())
+            M, state = run.M, run.M.state()
+            copies = {name: convert(X, M.backend, None, M.device) for name, X in matrices_of(state).items()}
+            self.best, self.best_epoch, self._state = value, run.epoch, state | copies
         if run.epoch - self.best_epoch >= self.patience:
             run.stop()
 
