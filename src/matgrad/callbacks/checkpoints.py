@@ -47,8 +47,7 @@ class Checkpoints(Callback):
     only_first = True
     place = 3
     changes_only_state = True
-    state_names = ("best",)
-    state_types = MappingProxyType({"best": float | None})
+    state_names = MappingProxyType({"best": float | None})
 
     def __init__(
         self,

@@ -27,8 +27,7 @@ class EarlyStopping(Callback):
     If the run diverges after such an epoch, it ends with a warning, and the best model is kept as well.
     """
 
-    state_names = ("best", "best_epoch", "_state")
-    state_types = MappingProxyType({"best": float | None, "best_epoch": int, "_state": dict[str, Any]})
+    state_names = MappingProxyType({"best": float | None, "best_epoch": int, "_state": dict[str, Any]})
 
     best: float | None = None  # the smallest value of the measure so far, of which epoch, and the model then
     best_epoch: int

@@ -7,6 +7,7 @@ a dense one, which they make sparse.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,7 +114,7 @@ class GMP(TopologyCallback):
     run, or until the last update before the last step if that comes sooner. A layer with density d = 1 stays dense.
     """
 
-    state_names = (*TopologyCallback.state_names, "_is_finished")
+    state_names = MappingProxyType({**TopologyCallback.state_names, "_is_finished": bool})
 
     def __init__(self, density: Density, every: int | None = None, until: float = 0.75) -> None:
         super().__init__(every, until)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,8 +44,7 @@ class TopologyCallback(Callback):
     """
 
     is_training = changes_only_state = True
-    state_names: tuple[str, ...] = ("updates", "update_flops", "explored", "_explored", "_seed")
-    state_types: Mapping[str, Any] = MappingProxyType(
+    state_names = MappingProxyType(
         {"updates": int, "update_flops": int, "explored": float, "_explored": dict[str, np.ndarray], "_seed": int}
     )
 
