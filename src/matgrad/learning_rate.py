@@ -30,10 +30,10 @@ class LearningRateScheduler:
 def checked_rate(schedule: Callable[[int], float], i: int) -> float:
     """η_i, after a check that it is a finite number of 0 or more."""
     try:
-        eta = schedule(i)
+        eta = float(schedule(i))
     except OverflowError:
         eta = math.inf
-    if isinstance(eta, int | float) and not 0 <= eta < math.inf:
+    if not 0 <= eta < math.inf:
         found = f"found {eta} for number {i}, counted from 0"
         raise ValueError(f"{schedule}: expected a finite number of 0 or more as learning rate, {found}")
     return eta

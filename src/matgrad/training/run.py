@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Array, Scalar
+from matgrad.backends.base import Array
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
 from matgrad.distributed import is_first
@@ -83,6 +83,7 @@ class Training:
     T: Array
     s: list[Array]  # its weights, [s], or [] if it has none
     state: State  # of M before that batch; in compiled training, when the epoch began
+    learning_rate: float  # of the last step or, when an epoch begins, of its first
     _step: TrainingStep
     _epoch_data: Batches
     _end_of_part: int | None  # the number of its last batch, if it is known
@@ -118,7 +119,7 @@ class Training:
             if data.weights is not None:
                 check_weighable(loss)
         self.clip_norm = clip_norm
-        self._rates = Rates(M, learning_rate, per_step)
+        self._schedule, self.per_step = learning_rate, per_step
         self.callbacks: Sequence[Callback] = ()  # in the order in which they are called
         self._seconds_of_callbacks = 0.0  # between the batches of this epoch
         self._start_of_epoch = 0.0  # as time.perf_counter() has it
@@ -156,11 +157,6 @@ class Training:
                 raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
             return self.X, self.T, *self.s
         return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
-
-    @property
-    def learning_rate(self) -> float:
-        """That of the last step or, when an epoch begins, of its first."""
-        return self._rates.last
 
     @property
     def row(self) -> dict[str, Any]:
@@ -286,7 +282,7 @@ class Training:
         self.callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
         self._called = [callback for callback in self.callbacks if is_first() or not callback.only_first]
         if self.group.size > 1:
-            schedule = "every step" if self._rates.per_step else "every epoch"
+            schedule = "every step" if self.per_step else "every epoch"
             agree(self.group, fingerprint_of_run(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
@@ -315,7 +311,7 @@ class Training:
 
     def _train_epoch(self) -> bool:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
-        M, step, rates = self.M, self._step, self._rates
+        M, step = self.M, self._step
         self._start_of_epoch, self._seconds_of_callbacks = time.perf_counter(), 0.0
         data = self.data(self.epoch) if callable(self.data) else self.data
         self._order = _generator_of(data)
@@ -323,7 +319,7 @@ class Training:
         if self._resumed is not None:
             self._resume_epoch(data, self._resumed)
         self._epoch_data, self._is_in_epoch = data, True
-        rates.start(self.epoch, self.step - self.batch)
+        self.learning_rate = checked_rate(self._schedule, self.epoch)
         if self.group.size > 1:
             agree(self.group, fingerprint_of_epoch(self, data), "the start of an epoch")
         is_whole, is_lost = True, False
@@ -333,7 +329,7 @@ class Training:
             try:
                 for batches, first in self._parts(data):
                     self._end_of_part = first + len(batches) if isinstance(batches, DataLoader) else None
-                    step.train(batches, rates, self._poll, first)
+                    step.train(batches, self._rate, self._poll, first)
                     if not self._is_watched:
                         self._after_batch()
                         self._between_batches()
@@ -354,7 +350,7 @@ class Training:
         if is_whole:
             self.epoch += 1
             self._is_in_epoch = False
-            self.rows.append({"epoch": self.epoch, "learning_rate": rates.last, "seconds": seconds})
+            self.rows.append({"epoch": self.epoch, "learning_rate": self.learning_rate, "seconds": seconds})
         return is_whole
 
     def _seconds_of_epoch(self) -> float:
@@ -414,6 +410,12 @@ class Training:
             self.state = self.M.state()
             yield self.X, self.T, *self.s
 
+    def _rate(self, i: int) -> float:
+        """η of step i of this epoch: that of the epoch or, with `per_step`, its own, counted over all epochs."""
+        if self.per_step:
+            self.learning_rate = checked_rate(self._schedule, self.step - self.batch + i)
+        return self.learning_rate
+
     def _poll(self, done: int) -> None:
         """Count the batches that are done, and call the callbacks."""
         self.step += done - self.batch
@@ -452,32 +454,6 @@ class Training:
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
             self._seconds_of_callbacks += time.perf_counter() - start
-
-
-class Rates:
-    """The learning rate of every step: that of its epoch or, with `per_step`, its own, counted over all epochs."""
-
-    _eta: Scalar | None  # the last one as a 0-d array, if it was asked for
-
-    def __init__(self, M: MultilayerPerceptron, schedule: Callable[[int], float], per_step: bool) -> None:
-        self.M, self.schedule, self.per_step = M, schedule, per_step
-
-    def start(self, epoch: int, first: int) -> None:
-        """Begin an epoch, whose first step has this number."""
-        self.first, self.last, self._eta = first, checked_rate(self.schedule, epoch), None
-
-    def __call__(self, i: int) -> Scalar:
-        """η of step i of the epoch, as a 0-d array."""
-        self.number(i)
-        if self._eta is None:
-            self._eta = self.M.scalar(self.last)
-        return self._eta
-
-    def number(self, i: int) -> float:
-        """η of step i of the epoch, as a number."""
-        if self.per_step:
-            self.last, self._eta = checked_rate(self.schedule, self.first + i), None
-        return self.last
 
 
 def _generator_of(data: Data) -> dict[str, Any] | None:
