@@ -447,7 +447,7 @@ class Training:
         if due and self.group.size > 1:
             _ = self.M  # on all ranks, since callbacks of the first may look at it
         for callback in due:
-            if callback in self._called:
+            if is_first() or not callback.only_first:
                 callback.batch(self)
         self._is_between_batches = False
         if self._listen(self._is_current):
