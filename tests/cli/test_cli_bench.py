@@ -1,4 +1,4 @@
-"""`matgrad bench`: the fastest backend for a model, and where the benchmarks of earlier versions are."""
+"""`matgrad bench`: the fastest backend for a model."""
 
 from __future__ import annotations
 
@@ -41,9 +41,3 @@ def test_a_backend_that_is_not_installed_is_named(monkeypatch):
     assert result.exit_code == 0, result.output
     assert "jax: not installed" in result.stderr
     assert "--backend numpy" in result.stdout
-
-
-def test_old_benchmarks_name_the_make_target():
-    result = run("bench", "sparse-methods", "--seeds", 3)
-    assert result.exit_code == 2
-    assert "bench sparse-methods is gone: use make bench-sparse-methods in a checkout" in result.stderr

@@ -95,7 +95,7 @@ def test_a_rank_that_fails_ends_all_with_its_reason(tmp_path):
     ("options", "message"),
     [
         (("--backend", "tensorflow"), "tensorflow cannot train on several ranks; expected one of"),
-        (("--eager",), "--eager runs the equations one by one, which 2 ranks cannot do together"),
+        (("--eager",), "training on 2 ranks needs a compiled step: compiled is False"),
     ],
 )
 def test_what_several_processes_cannot_do(options, message):

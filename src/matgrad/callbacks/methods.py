@@ -20,7 +20,7 @@ from matgrad.layers.weights import WeightedLayer
 from matgrad.sparse.densities import parse_densities
 from matgrad.sparse.growing import GradientGrow, RandomGrow
 from matgrad.sparse.pruning import MagnitudePrune, SETPrune, largest, largest_weights
-from matgrad.specifications.parsing import create
+from matgrad.specifications.parsing import create, parse_call
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -175,6 +175,11 @@ METHODS: dict[str, Callable[..., Callback]] = {
     "Topology": Topology,  # any rules: Topology(Magnitude(0.2), grow=Random, weights=Xavier, every=100)
 }
 FROM_DENSE = ("SNIP", "GMP")  # those that start from a dense model, and need the density to reach
+
+
+def starts_dense(specification: str | None) -> bool:
+    """Whether a string such as ``GMP(0.1)`` names a method that starts from a dense model."""
+    return specification is not None and parse_call(specification).name in FROM_DENSE
 
 
 def create_method(specification: str, **options: Any) -> Callback:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from functools import cache
+from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,40 +20,23 @@ import numpy as np
 import matgrad as mg
 from matgrad.backends import BACKENDS
 from matgrad.cli.commands import Command, echo_json, json_option, option
-from matgrad.cli.options import (
-    COUNT,
-    NUMERIC_BACKENDS,
-    batch_option,
-    dtype_option,
-    load_option,
-    model_options,
-    optimizers_option,
-    seed_option,
-)
-from matgrad.cli.saved_models import described_model
+from matgrad.cli.options import COUNT, NUMERIC_BACKENDS, step_options
+from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.foundation.limits import THREADS
 from matgrad.foundation.machine import cores, set_threads
 from matgrad.foundation.writing import Table
-from matgrad.loss_functions import create_loss
-from matgrad.specifications.models import set_optimizers
 from matgrad.specifications.parsing import lookup, parse_numbers, split_items
 from matgrad.specifications.plugins import load_plugin
-from matgrad.storage.models import load_model, save_model
 
 LEAST = 0.2  # seconds of a turn
 BATCHES = 10  # that a turn repeats
 
 
 @click.command(cls=Command, short_help="Find the fastest backend and number of threads for a model.")
-@model_options("ReLU;ReLU;Linear", "784;1024;512;10")
-@load_option
-@optimizers_option
-@batch_option
-@seed_option
+@step_options
 @option("Engine", "--backends", default=",".join(NUMERIC_BACKENDS), metavar="LIST", help="Those to try.")
 @option("Engine", "--threads", metavar="LIST", help="Those to try.  [default: 1, 2, 4 … all cores]")
 @option("Engine", "--eager", is_flag=True, help="Also try steps that are not compiled.")
-@dtype_option
 @option("Engine", "--rounds", type=COUNT, default=5, help="How often each is measured.")
 @json_option
 def bench(as_json: bool, **options: Any) -> None:
@@ -71,9 +53,8 @@ def bench(as_json: bool, **options: Any) -> None:
     known = {name: BACKENDS[name] for name in NUMERIC_BACKENDS}
     modules = {name: lookup(name, known, "backend")[2] for name in split_items(options["backends"], "backend")}
     problems = {name: "not installed" for name, (module, *_) in modules.items() if find_spec(module) is None}
-    saved = described_model(options)
-    loss = (create_loss(options["loss"]) if options["loss"] else saved.loss).specification()
-    plugins = tuple(file.absolute() for file in options["plugin"])
+    M = described_model(options)
+    loss = chosen_loss(options, M)
     ways = {
         f"--backend {name} --threads {n}{'' if compiled else ' --eager'}": (name, compiled, n)
         for name in modules
@@ -81,11 +62,24 @@ def bench(as_json: bool, **options: Any) -> None:
         for n in threads
         if name not in problems
     }
-    with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as folder:
-        model = Path(folder) / "model.npz"
-        save_model(saved.model, model)
-        shared = (model, loss, options["optimizers"], options["batch_size"], options["seed"], plugins)
-        seconds = _measured(ways, shared, options["rounds"], problems)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    plugins = [file.absolute() for file in options["plugin"]]
+    with ExitStack() as stack:  # one process works at a time, and those that fail leave
+        workers = {
+            name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), _load_plugins, (plugins,)))
+            for name in ways
+        }
+        for r in range(options["rounds"]):
+            names = list(seconds)
+            for name in names[r % max(len(names), 1) :] + names[: r % max(len(names), 1)]:
+                try:
+                    if not r:
+                        arguments = (M, loss, options["batch_size"], options["seed"], *ways[name])
+                        workers[name].submit(_prepare, *arguments).result()
+                    seconds[name].append(workers[name].submit(_turn).result())
+                except Exception as error:
+                    problems[name] = f"{type(error).__name__}: {error}"
+                    del seconds[name]
     found = sorted((median(values), name) for name, values in seconds.items())
     if not found:
         raise ValueError("; ".join(f"{name}: {reason}" for name, reason in problems.items()))
@@ -100,49 +94,34 @@ def bench(as_json: bool, **options: Any) -> None:
         click.echo(f"{name}: {reason}", err=True)
 
 
-# -- processes --------------------------------------------------------------------------------------
+# -- in the process of one way ----------------------------------------------------------------------
+
+_train: Callable[[], float]  # trains for a moment, and returns the seconds per step
 
 
-def _measured(
-    ways: dict[str, tuple[str, bool, int]], shared: tuple, rounds: int, problems: dict[str, str]
-) -> dict[str, list[float]]:
-    """The seconds per step of each way in every round; one process works at a time, and those that fail leave."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    with ExitStack() as stack:
-        pools = {name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"))) for name in ways}
-        for r in range(rounds):
-            names = list(seconds)
-            first = r % max(len(names), 1)
-            for name in names[first:] + names[:first]:
-                try:
-                    seconds[name].append(pools[name].submit(_turn, shared, *ways[name]).result())
-                except Exception as error:
-                    problems[name] = f"{type(error).__name__}: {error}"
-                    del seconds[name]
-    return seconds
+def _load_plugins(files: list[Path]) -> None:
+    """Make plugins known before a model with their layers arrives."""
+    for file in files:
+        load_plugin(file)
 
 
-def _turn(*way: Any) -> float:
-    """Train for a moment, in the process of a way; returns the seconds per step."""
-    return _trainer(*way)()
+def _turn() -> float:
+    return _train()
 
 
-@cache
-def _trainer(shared: tuple, backend: str, compiled: bool, threads: int) -> Callable[[], float]:
-    """A function that trains for a moment; its step is compiled, and warm."""
+def _prepare(
+    M: mg.MultilayerPerceptron, loss: mg.LossFunction, batch_size: int, seed: int, backend: str, compiled: bool, n: int
+) -> None:
+    """Compile the step of a way, with n threads, and run it until it is warm."""
     from matgrad.engines.fallback import TrainingStep
 
-    model, loss_name, optimizers, batch_size, seed, plugins = shared
+    global _train
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a framework prints is no result
     os.dup2(1, 2)
-    set_threads(threads)
-    for file in plugins:
-        load_plugin(file)
-    M, loss = load_model(model).model, create_loss(loss_name)
-    set_optimizers(M, optimizers)
+    set_threads(n)
     M = M.to(backend).train()
-    set_threads(threads)  # of the framework, too
+    set_threads(n)  # of the framework, too
     K, rng, N = M.layers[-1].output_size, np.random.default_rng(seed), BATCHES * batch_size
     X, t = rng.random((N, M.layers[0].input_size), dtype=np.float32), rng.integers(max(K, 2), size=N)
     T = np.eye(K, dtype=np.float32)[t] if K > 1 else t[:, None].astype(np.float32)
@@ -162,4 +141,4 @@ def _trainer(shared: tuple, backend: str, compiled: bool, threads: int) -> Calla
 
     train(3)
     times = max(1, round(LEAST / BATCHES / max(train(1), 1e-9)))
-    return lambda: train(times)
+    _train = partial(train, times)

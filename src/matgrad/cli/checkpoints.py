@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from matgrad.callbacks import Checkpoints
-from matgrad.cli.commands import GroupedOption, all_of, option
+from matgrad.cli.commands import all_of, option, warnings_to
 from matgrad.cli.files import Reads, Settings, Writes
 from matgrad.cli.options import set_defaults
 from matgrad.specifications.parsing import parse_numbers
@@ -23,14 +22,13 @@ SETTINGS: Settings = {"every": str, "keep": lambda text: parse_numbers(text, "ke
 WRITTEN = Writes(names=(FILES, BEST), settings=SETTINGS)
 READ = Reads(FILES, BEST, settings=SETTINGS)
 NOT_KEPT = ("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "show")  # of one command
-FREE_GROUPS, FREE = ("Output", "Engine", "Options"), ("epochs", "learning_rate")  # what may differ in a resumed run
+FREE_GROUPS, FREE = ("Output", "Engine", "Options"), ("epochs", "learning_rate", *NOT_KEPT)  # of a resumed run
 
 
 def _resume(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
     """Use the configuration in a checkpoint as the defaults of the options."""
     if value is not None:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: click.echo(f"note: {message}", err=True)
+        with warnings_to(lambda message: click.echo(f"note: {message}", err=True)):
             ctx.meta[RESUMED] = checkpoint = find_checkpoint(READ.split(value)[0])
         set_defaults(ctx, configuration_of(checkpoint), checkpoint.path)
     return value
@@ -56,28 +54,24 @@ def checkpoint_of(options: Mapping[str, Any]) -> Checkpoint | None:
     """The checkpoint of --resume, after a check that the command line does not contradict its configuration."""
     if options["resume"] is None:
         return None
-    ctx = click.get_current_context()
-    checkpoint: Checkpoint = ctx.meta[RESUMED]
-    known = configuration_of(checkpoint)
     if options["config"] is not None:
         raise ValueError("--config and --resume: a resumed run has the options of its checkpoint")
+    ctx = click.get_current_context()
+    known = configuration_of(ctx.meta[RESUMED])
     for parameter in ctx.command.params:
         name, flag = str(parameter.name), parameter.opts[0]
         is_given = ctx.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-        if is_given and _is_bound(parameter) and plain(options[name], os.path.abspath) != known.get(name):
-            raise ValueError(
-                f"{flag} {options[name]} and --resume {options['resume']} contradict each other: the run has "
-                f"{flag} {known.get(name)}"
-            )
-    return checkpoint
+        if is_given and not _may_differ(parameter) and plain(options[name], os.path.abspath) != known.get(name):
+            given = f"{flag} {options[name]} and --resume {options['resume']}"
+            raise ValueError(f"{given} contradict each other: the run has {flag} {known.get(name)}")
+    return ctx.meta[RESUMED]
 
 
-def _is_bound(parameter: click.Parameter) -> bool:
-    """Whether a resumed run must have the same value of an option; data are compared by their hash."""
-    group = parameter.group if isinstance(parameter, GroupedOption) else "Options"
+def _may_differ(parameter: click.Parameter) -> bool:
+    """Whether a resumed run may have another value of an option; data are compared by their hash."""
+    group = getattr(parameter, "group", "Options")
     is_data = group == "Data" and isinstance(parameter.type, Reads)
-    is_free = group in FREE_GROUPS or parameter.name in (*FREE, *NOT_KEPT) or is_data
-    return parameter.name == "dtype" or not is_free
+    return is_data or parameter.name in FREE or (group in FREE_GROUPS and parameter.name != "dtype")
 
 
 def plain(value: Any, of_path: Callable[[Path], str] = str) -> Any:
@@ -92,25 +86,22 @@ def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(value, os.path.abspath) for name, value in options.items() if name not in NOT_KEPT}
 
 
-def checkpoints(
-    options: Mapping[str, Any], resumed: Checkpoint | None, sha256: Callable[[], str]
-) -> Checkpoints | None:
+def checkpoints(options: Mapping[str, Any], resumed: Checkpoint | None, sha256: str) -> Checkpoints | None:
     """The callback that the options ask for; the configuration and the hash of the data are kept in every file.
 
     A resumed run writes to the folder that it was resumed from, with the settings that it had.
     """
     settings: dict[str, Any] = {} if resumed is None else dict(resumed.record.get("settings", {}))
-    folder = None
+    folder, is_new = None, options["checkpoint"] is not None
     for option_type, name in ((READ, "resume"), (WRITTEN, "checkpoint")):
         if options[name] is not None:
             folder, given = option_type.split(options[name])
             settings |= given
-    is_new = options["checkpoint"] is not None
     if folder is None or not (is_new or folder.is_dir()):
         return None
     return Checkpoints(
         folder,
         **{name: SETTINGS[name](str(value)) for name, value in settings.items()},
         overwrite=is_new and options["overwrite"],
-        record={"configuration": kept_options(options), "settings": settings, "sha256": sha256()},
+        record={"configuration": kept_options(options), "settings": settings, "sha256": sha256},
     )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 import click
 from click.core import ParameterSource
 
-from matgrad.cli.files import FileType, Reads, Writes
+from matgrad.cli.files import FileType, Writes
 from matgrad.cli.renamed import renaming
 from matgrad.distributed import is_first
 from matgrad.foundation.limits import is_out_of_memory
@@ -67,14 +69,27 @@ def echo_json(value: Any) -> None:
     click.echo(as_json(value))
 
 
+def echo_columns(lines: Sequence[Sequence[str]]) -> None:
+    """Print lines of cells in columns, aligned on the left."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+@contextmanager
+def warnings_to(say: Callable[[str], None]) -> Iterator[None]:
+    """Warnings are lines that a function prints."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: say(str(message))
+        yield
+
+
 class Command(click.Command):
     """A command that checks its files before it runs, and whose help shows its options by group."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; an error names the new spelling of what had another."""
         try:
-            if args and (text := renaming(f"{self.name} {args[0]}")):
-                raise click.UsageError(text, ctx)
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             text = renaming(error.option_name)
@@ -84,8 +99,7 @@ class Command(click.Command):
         """Write the options of each group under its heading."""
         rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
+            if record := parameter.get_help_record(ctx):
                 rows[getattr(parameter, "group", "Options")].append(record)
         for group, records in rows.items():
             if records:
@@ -101,35 +115,27 @@ class Command(click.Command):
     def check(self, ctx: click.Context) -> None:
         """Raise if a file cannot be written, is read too, or is written twice."""
         used: dict[str, str] = {}  # what each real path is used for
-        files, overwrite = list(_files(ctx)), bool(ctx.params.get("overwrite"))
         remedies = " or ".join(f"--{name}" for name in ("overwrite", "resume") if name in ctx.params)
-        for parameter, path, name in files:
-            if isinstance(parameter.type, Reads):
-                used |= {os.path.realpath(file): f"{name}, which is read" for file in parameter.type.files(path)}
-        for parameter, path, name in files:
-            if isinstance(parameter.type, Writes):
-                parameter.type.check(path, name, overwrite or _is_continued(ctx, parameter), remedies)
-                written = {os.path.realpath(file): name for file in parameter.type.files(path)}
-                if twice := used.keys() & written.keys():
-                    raise ValueError(f"{name}: the same file as {used[twice.pop()]}; expected another one")
-                used |= written
+        for kind, path, name, is_default in sorted(_files(ctx), key=lambda found: isinstance(found[0], Writes)):
+            if isinstance(kind, Writes):
+                # a resumed run has written to the files of its own configuration from the start
+                is_continued = is_default and ctx.params.get("resume") is not None
+                kind.check(path, name, is_continued or bool(ctx.params.get("overwrite")), remedies)
+            files = {os.path.realpath(file) for file in kind.files(path)}
+            if isinstance(kind, Writes) and (twice := used.keys() & files):
+                raise ValueError(f"{name}: the same file as {used[twice.pop()]}; expected another one")
+            used |= dict.fromkeys(files, name if isinstance(kind, Writes) else f"{name}, which is read")
 
 
-def _files(ctx: click.Context) -> Iterator[tuple[click.Parameter, Path, str]]:
-    """Every file or folder that a command is given, with its parameter and its name in messages."""
+def _files(ctx: click.Context) -> Iterator[tuple[FileType, Path, str, bool]]:
+    """Every file or folder that a command is given: its type, its name, also in messages, and if a file gave it."""
     for parameter in ctx.command.params:
-        if isinstance(parameter.type, FileType):
-            value = ctx.params.get(str(parameter.name))
+        value, source = ctx.params.get(str(parameter.name)), ctx.get_parameter_source(str(parameter.name))
+        if isinstance(parameter.type, FileType) and value is not None:
             flag = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
-            for item in value if isinstance(value, tuple) else () if value is None else (value,):
+            for item in value if isinstance(value, tuple) else (value,):
                 path, _ = parameter.type.split(item)
-                yield parameter, path, f"{flag} {path}"
-
-
-def _is_continued(ctx: click.Context, parameter: click.Parameter) -> bool:
-    """Whether a resumed run has written to this file or folder from the start."""
-    is_own = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT_MAP
-    return ctx.params.get("resume") is not None and is_own
+                yield parameter.type, path, f"{flag} {path}", source is ParameterSource.DEFAULT_MAP
 
 
 def as_click_error(error: BaseException) -> click.ClickException | None:

@@ -30,16 +30,14 @@ def get(name: str, directory: Path | None, mirror: tuple[str, ...], timeout: flo
 
     An interrupted download resumes where it stopped. Checksums are verified.
     """
-    folder = directory or Path(name)
-    shown: dict[str, int] = {}
+    folder, shown, is_terminal = directory or Path(name), set(), sys.stderr.isatty()
 
     def progress(done: int, total: int | None, file: str) -> None:
         percent = 100 * done // total if total else 0
-        if not quiet and shown.get(file) != percent:
-            shown[file] = percent
-            end = "\r" if sys.stderr.isatty() and percent < 100 else "\n"
-            if sys.stderr.isatty() or percent in (0, 100):
-                click.echo(f"{file}  {done / 1e6:.1f} MB  {percent} %{end}", nl=False, err=True)
+        if not quiet and (file, percent) not in shown and (is_terminal or percent in (0, 100)):
+            shown.add((file, percent))
+            end = "\r" if is_terminal and percent < 100 else "\n"
+            click.echo(f"{file}  {done / 1e6:.1f} MB  {percent} %{end}", nl=False, err=True)
 
     download.get(name, folder, mirrors=list(mirror) or None, progress=progress, timeout=timeout)
     click.echo(f"{name} is in {folder}; use it with: matgrad train --{name} {folder}")

@@ -66,7 +66,8 @@ def derive(equations: str | None, code: bool, latex: Path | None, as_json: bool,
     elif as_json:
         echo_json(as_dictionary(found))
     elif latex != STANDARD_OUTPUT:
-        click.echo(f"{found}\n\n{found.code}\n{_summary(found)}")
+        proved = f"{sum(x.ok for x in found.verdicts)} of {len(found.verdicts)} equations are proved for all sizes"
+        click.echo(f"{found}\n\n{found.code}\n{proved}\n{MEANING}")
     if not found.is_proved:
         for problem in found.problems:
             click.echo(problem, err=True)
@@ -85,14 +86,8 @@ def layer_named(specification: str) -> MakeLayer:
 def as_dictionary(found: Derivation) -> dict:
     """The derivation for JSON."""
     proved = {verdict.name: verdict.ok for verdict in found.verdicts}
-    methods = (("feedforward", found.feedforward), ("backpropagation", found.backpropagation))
     lines = {
-        method: [{"name": x.name, "code": x.code, "proved": proved.get(x.name)} for x in lines]
-        for method, lines in methods
+        method: [{"name": x.name, "code": x.code, "proved": proved.get(x.name)} for x in getattr(found, method)]
+        for method in ("feedforward", "backpropagation")
     }
     return {**lines, "code": found.code, "latex": found.latex, "proved": found.is_proved, "problems": found.problems}
-
-
-def _summary(found: Derivation) -> str:
-    number = sum(verdict.ok for verdict in found.verdicts)
-    return f"{number} of {len(found.verdicts)} equations are proved for all sizes\n{MEANING}"

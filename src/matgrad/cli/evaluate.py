@@ -11,16 +11,25 @@ import click
 import numpy as np
 
 from matgrad.cli.commands import Command, echo_json, json_option
-from matgrad.cli.examples import check_features, examples_for, part_of, part_option, show
+from matgrad.cli.examples import (
+    check_features,
+    class_names,
+    examples_for,
+    given_sources,
+    load_data,
+    part_of,
+    part_option,
+)
 from matgrad.cli.files import READS, Writes
-from matgrad.cli.options import data_options, given_sources, machine_options, move, plugin_option, seed_option
-from matgrad.cli.saved_models import class_names, load_data_for
+from matgrad.cli.options import data_options, machine_options, move, plugin_option, seed_option
 from matgrad.datasets import DataLoader
 from matgrad.datasets.tables import read_features
-from matgrad.evaluation.measures import Measures, measure, predicted_classes, probabilities
+from matgrad.evaluation.measures import measure, predicted_classes, probabilities
 from matgrad.foundation.machine import set_threads
 from matgrad.foundation.writing import atomic_write, write_or_rescue
-from matgrad.storage.models import SavedModel, load_model
+from matgrad.loss_functions import default_loss
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.storage.models import load
 
 
 @click.command(cls=Command, short_help="Measure a saved model.")
@@ -38,20 +47,24 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
     targets as they were scaled in training. The columns of a table are found by their names.
     """
     set_threads(options["threads"])
-    saved = load_model(model)
-    X, T, data = examples_for(saved, model, options)
-    names, loss = class_names(saved), saved.loss
-    M = move(saved.model, options)
+    M = load(model)
+    X, T, data = examples_for(M, model, options)
+    names, loss = class_names(M), default_loss(M)
+    move(M, options)
     loader = DataLoader(M.normalize(X), M.normalize_targets(T), 1000, classes=M.layers[-1].output_size)
     measures = measure(M, loader.to(M.backend.name, dtype=M.dtype, device=M.device), loss)
-    values = summary(measures, names is not None)
+    values: dict[str, Any] = {"loss": measures.loss}
+    if names is None:
+        values |= {"RMSE": measures.rmse, "MAE": measures.mae, "R2": measures.r2}
+    else:
+        values |= {"accuracy": measures.accuracy, "confusion": measures.confusion(len(names)).tolist()}
     if as_json:
-        echo_json(values | ({} if names is None else {"confusion": measures.confusion(len(names)).tolist()}))
+        echo_json(values)
         return
     what = f"{X.shape[0]} examples, loss {loss.specification()}"
     click.echo(f"{model} on the {options['part'] or 'test'} part of {data.name}: {what}")
     if names is not None:
-        click.echo("\n" + confusion_table(measures.confusion(len(names)), names) + "\n")
+        click.echo(f"\n{confusion_table(values.pop('confusion'), names)}\n")
     for name, value in values.items():
         click.echo(f"{name} {value:.4f}")
 
@@ -71,23 +84,24 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     columns of a table are found by their names, in any order; others are ignored.
     """
     set_threads(options["threads"])
-    saved = load_model(model)
+    M = load(model)
     if options["part"] is None and given_sources(options) == ["table"]:
         if len(options["table"]) > 1 or options["target"] or options["task"]:
             raise ValueError("--table with a test file, --target or --task: expected --part beside it")
         name = str(options["table"][0])
-        X, notes = read_features(name, like=saved.model.features)
+        X, notes = read_features(name, like=M.features)
     else:
-        data = load_data_for(saved, options)
+        data = load_data(options, M)
         (X, _), notes, name = part_of(data, options["part"] or "test"), list(data.notes), data.name
-    check_features(saved.model, X, model, name)
-    show(notes)
-    M = move(saved.model, options)
+    check_features(M, X, model, name)
+    for note in notes:
+        click.echo(note, err=True)
+    move(M, options)
     with np.errstate(all="ignore"):  # an overflow raises below
         Y = M.predict(X)
     if not (is_finite := np.isfinite(Y).all(axis=1)).all():
         raise ValueError(f"{model}: the prediction for example {int(np.argmin(is_finite)) + 1} is not a finite number")
-    arrays, table = predictions(saved, Y)
+    arrays, table = predictions(M, Y)
 
     def write(path: Path) -> None:
         with atomic_write(path) as file:
@@ -103,18 +117,17 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     click.echo(f"{len(Y)} predictions in {output}")
 
 
-def predictions(saved: SavedModel, Y: np.ndarray) -> tuple[dict[str, np.ndarray], list[list[Any]]]:
+def predictions(M: MultilayerPerceptron, Y: np.ndarray) -> tuple[dict[str, np.ndarray], list[list[Any]]]:
     """The outputs Y of a model as the arrays of an npz file, and as a table.
 
     The table has a heading, then one row per example: its class and the probabilities (or outputs), or its outputs.
     """
-    M, names = saved.model, class_names(saved)
-    target = None if M.features is None else M.features.target.name
+    names, target = class_names(M), None if M.features is None else M.features.target.name
     if names is None:
         title = target or "prediction"
         names = [title] if Y.shape[1] == 1 else [f"{title}{k}" for k in range(1, Y.shape[1] + 1)]
         return {"Y": Y, "names": np.array(names)}, [names, *Y.astype(float).tolist()]
-    classes, P = predicted_classes(M, Y), probabilities(M, Y, saved.loss)
+    classes, P = predicted_classes(M, Y), probabilities(M, Y, default_loss(M))
     A, letter = (Y, "y") if P is None else (P, "p")
     columns = names if A.shape[1] == len(names) else names[-1:]
     rows = [[names[k], *row] for k, row in zip(classes, A.astype(float).tolist(), strict=True)]
@@ -122,16 +135,9 @@ def predictions(saved: SavedModel, Y: np.ndarray) -> tuple[dict[str, np.ndarray]
     return arrays, [[target or "class", *(f"{letter}({name})" for name in columns)], *rows]
 
 
-def summary(measures: Measures, classification: bool) -> dict[str, Any]:
-    """The measures to print, by name."""
-    if classification:
-        return {"loss": measures.loss, "accuracy": measures.accuracy}
-    return {"loss": measures.loss, "RMSE": measures.rmse, "MAE": measures.mae, "R2": measures.r2}
-
-
-def confusion_table(counts: np.ndarray, names: list[str]) -> str:
+def confusion_table(counts: list[list[int]], names: list[str]) -> str:
     """The confusion matrix as a string: one row per true class, one column per predicted class."""
-    width = max(len(str(counts.max())), *map(len, names))
+    width = max(len(str(max(map(max, counts)))), *map(len, names))
     left = max(len("true"), *map(len, names))
     lines = [f"{'true':>{left}}  predicted", " " * left + "".join(f"  {name:>{width}}" for name in names)]
     for name, row in zip(names, counts, strict=True):

@@ -1,53 +1,132 @@
-"""The examples that a saved model is used on: which part of which data, and whether they fit the model."""
+"""The data that options name, and the examples among them that a saved model is used on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from matgrad import datasets
 from matgrad.cli.commands import option
-from matgrad.cli.saved_models import class_names, load_data_for
-from matgrad.datasets import Dataset
+from matgrad.cli.options import contradiction, flag
+from matgrad.datasets import Dataset, Features
 from matgrad.datasets.checking import stacked
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.storage.models import SavedModel
+from matgrad.specifications.parsing import create
+
+READERS: dict[str, Callable[[Path], Dataset]] = {  # of the data sets that need nothing but their place
+    "mnist": datasets.mnist,
+    "fashion_mnist": datasets.fashion_mnist,
+    "cifar10": datasets.cifar10,
+    "load_dataset": datasets.npz,
+    "preprocessed": lambda folder: datasets.preprocessed(folder)[0],
+}
+GENERATED = {"checkerboard": datasets.checkerboard, "mini": datasets.mini}
+SOURCES = (*READERS, "table", "svmlight", "generate_dataset")  # the options that name data, of which one is given
+
+# what a specification of features may have, and the arguments of `datasets.table`
+FEATURES = {key: key for key in ("columns", "categorical", "missing", "unknown")} | {"drop": "drop_columns"}
 
 PARTS = ("train", "test", "all")
 HELP = "The part of the data to use.  [default: test; of a table to predict without targets, all rows]"
 part_option = option("Data", "--part", type=click.Choice(PARTS), help=HELP)
 
 
-def examples_for(saved: SavedModel, path: Path, options: dict[str, Any]) -> tuple[Any, np.ndarray, Dataset]:
+def given_sources(options: dict[str, Any]) -> list[str]:
+    """The options that name data."""
+    return [name for name in SOURCES if options[name] is not None]
+
+
+def load_data(options: dict[str, Any], M: MultilayerPerceptron | None = None) -> Dataset:
+    """The data set that the options name, not yet normalized; the embedded digits if they name none.
+
+    For a saved model M, a table has its features and, unless the options name another, its target and its task; an
+    svmlight file has its task, and the number and the first index of its features.
+    """
+    given = given_sources(options)
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(map(flag, given))}: expected one data set")
+    name = given[0] if given else ""
+    for_tables = {"table": (), "svmlight": ("target", "features")}.get(name, ("target", "task", "features"))
+    if wrong := [flag(x) for x in for_tables if options.get(x) is not None]:
+        raise ValueError(f"{' and '.join(wrong)} need{'s' if len(wrong) == 1 else ''} --table")
+    if not given:
+        return datasets.digits()
+    value = options[name]
+    if name == "generate_dataset":
+        return create(value, GENERATED, "--generate-dataset", seed=options["seed"])
+    if name in READERS:
+        return READERS[name](value)
+    how: dict[str, Any] = {"task": options["task"], "test": value[1] if len(value) > 1 else None}
+    if M is not None and how["task"] is None and ("classes" in M.information or M.target_normalization is not None):
+        how["task"] = "regression" if class_names(M) is None else "classification"
+    if name == "svmlight":
+        if M is not None:
+            how |= {"first_index": M.information.get("first_index"), "features": M.layers[0].input_size}
+        return datasets.svmlight(value[0], **how)
+    like, chosen = None if M is None else M.features, options.get("features")
+    if chosen is None:
+        return datasets.table(value[0], target=options["target"], **how, like=like)
+    data = datasets.table(value[0], target=options["target"], **how, **parse_features(chosen))
+    if like is not None and _inputs(data.features) != _inputs(like):
+        raise contradiction("features", options, f"the features {', '.join(map(str, like.columns))}")
+    return data
+
+
+def parse_features(text: str) -> dict[str, Any]:
+    """The arguments of `datasets.table` in a specification such as ``drop=id,name; missing=median``."""
+    found: dict[str, Any] = {}
+    for item in text.split(";"):
+        key, _, value = (part.strip() for part in item.partition("="))
+        if key not in FEATURES or FEATURES[key] in found:
+            problem = "is there twice" if key in FEATURES else f"is unknown; known: {', '.join(FEATURES)}"
+            raise ValueError(f"--features {text!r}: {key!r} {problem}")
+        names = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
+        if not names or "" in names:
+            raise ValueError(f"--features {text!r}: {key}: found {value!r}, expected names separated by commas")
+        is_list = key in ("columns", "drop") or (key == "categorical" and value != "auto")
+        found[FEATURES[key]] = names if is_list else value
+    return found
+
+
+def _inputs(features: Features | None) -> list[tuple[str | None, Any]]:
+    """The names and categories of the columns that are the inputs of a model."""
+    return [] if features is None else [(column.name, column.categories) for column in features.columns]
+
+
+# -- examples for a saved model -------------------------------------------------------------------
+
+
+def examples_for(M: MultilayerPerceptron, path: Path, options: dict[str, Any]) -> tuple[Any, np.ndarray, Dataset]:
     """X and T of the part that the options name, with classes in the model's numbering, and the data they are from."""
-    data = load_data_for(saved, options)
+    data, names = load_data(options, M), class_names(M)
     X, T = part_of(data, options["part"] or "test")
-    check_features(saved.model, X, path, data.name)
-    names = class_names(saved)
-    if data.classes is not None:
-        T = _as_classes_of(names, T, data, path)
-    elif names is not None:
+    check_features(M, X, path, data.name)
+    if data.classes is not None and names is None:
+        raise ValueError(f"{path}: the model is for regression, but {data.name} has {data.classes} classes")
+    if data.classes is None and names is not None:
         raise ValueError(f"{path}: the model distinguishes {len(names)} classes, but {data.name} is for regression")
-    show(data.notes)
-    return X, T, data
-
-
-def show(notes: Iterable[str]) -> None:
-    """Print what was decided on the data, beside the results."""
-    for note in notes:
+    if data.classes is not None and names is not None:
+        own = data.class_names or [str(k) for k in range(data.classes)]
+        used, rows = np.unique(T, return_inverse=True)
+        if unknown := [own[k] for k in used if own[k] not in names]:
+            message = f"the model does not know the class {unknown[0]!r} of {data.name}; it knows {', '.join(names)}"
+            raise ValueError(f"{path}: {message}")
+        T = np.array([names.index(own[k]) for k in used], dtype=np.int64)[rows]
+    for note in data.notes:
         click.echo(note, err=True)
+    return X, T, data
 
 
 def check_features(M: MultilayerPerceptron, X: Any, path: Path, name: str) -> None:
     """Raise if the examples have more or fewer features than the model."""
-    D = M.layers[0].input_size
-    if X.shape[1] != D:
-        raise ValueError(
-            f"{path}: the model has {D} features, but {name} has {X.shape[1]}; name its data, such as with --table FILE"
-        )
+    if X.shape[1] != (D := M.layers[0].input_size):
+        found = f"the model has {D} features, but {name} has {X.shape[1]}"
+        raise ValueError(f"{path}: {found}; name its data, such as with --table FILE")
 
 
 def part_of(data: Dataset, part: str) -> tuple[Any, np.ndarray]:
@@ -57,15 +136,12 @@ def part_of(data: Dataset, part: str) -> tuple[Any, np.ndarray]:
     return (data.Xtrain, data.Ttrain) if part == "train" else (data.Xtest, data.Ttest)
 
 
-def _as_classes_of(names: list[str] | None, T: np.ndarray, data: Dataset, path: Path) -> np.ndarray:
-    """The class indices T in the model's own numbering, where `names` are the names of its classes."""
-    if names is None:
-        raise ValueError(f"{path}: the model is for regression, but {data.name} has {data.classes} classes")
-    own = [str(k) for k in range(data.classes or 0)] if data.class_names is None else list(data.class_names)
-    used = [own[k] for k in np.unique(T)]
-    if unknown := [name for name in used if name not in names]:
-        raise ValueError(
-            f"{path}: the model does not know the class {unknown[0]!r} of {data.name}; it knows {', '.join(names)}"
-        )
-    number = {k: names.index(name) for k, name in enumerate(own) if name in names}
-    return np.array([number[k] for k in T.tolist()], dtype=np.int64)
+def class_names(M: MultilayerPerceptron) -> list[str] | None:
+    """The names of the model's classes, or their numbers if they have no names; None for a regression.
+
+    A model that was not saved by `matgrad train`, and does not normalize its targets, has one class per output.
+    """
+    classes = M.information.get("classes", max(M.layers[-1].output_size, 2))
+    if M.target_normalization is not None or classes is None:
+        return None
+    return [str(name) for name in M.information.get("class_names") or range(classes)]

@@ -12,26 +12,26 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.cli.commands import Command, option
-from matgrad.cli.examples import examples_for, part_option
+from matgrad.cli.examples import examples_for, given_sources, part_option
 from matgrad.cli.files import READS, WRITES
 from matgrad.cli.options import (
     COUNT,
     POSITIVE,
     data_options,
     flag,
-    given_sources,
+    is_given,
     model_options,
     optimizers_option,
     seed_option,
 )
-from matgrad.cli.saved_models import SPARSITY, is_given, new_model
+from matgrad.cli.saved_models import chosen_loss, new_model
 from matgrad.explanation.explanation import explain as explained
-from matgrad.loss_functions import create_loss
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import set_optimizers
-from matgrad.storage.models import SavedModel, load_model
+from matgrad.storage.models import load
 from matgrad.training.run import LEARNING_RATE
 
-NEW = ("layers", "layer_sizes", "layer_weights", "dropouts", *SPARSITY)  # the options of a new model
+NEW = ("layers", "layer_sizes", "layer_weights", "dropouts", "densities", "supports")  # the options of a new model
 EXAMPLES = 6
 
 
@@ -64,18 +64,18 @@ def explain(model: Path | None, **options: Any) -> None:
     if html is not None and options["equation"] is not None:
         raise ValueError("--equation and --html: the page has all equations")
     mg.manual_seed(options["seed"])
-    saved, X, T = _new(options) if model is None else _saved(model, options)
-    set_optimizers(saved.model, options["optimizers"])
+    M, X, T = _new(options) if model is None else _saved(model, options)
+    set_optimizers(M, options["optimizers"])
     verify = options["verify"]
-    explanation = explained(
-        saved.model,
-        X,
-        T,
-        loss=create_loss(options["loss"]) if options["loss"] else saved.loss,
-        eta=options["learning_rate"],
-        verify=(html is not None and find_spec("sympy") is not None) if verify is None else verify,
-        progress=_progress,
-    )
+    if verify is None:
+        verify = html is not None and find_spec("sympy") is not None
+
+    def progress(name: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"checking {name} …", err=True)
+
+    rate, loss = options["learning_rate"], chosen_loss(options, M)
+    explanation = explained(M, X, T, loss=loss, eta=rate, verify=verify, progress=progress)
     if html is not None:
         explanation.save(html)
         click.echo(f"{len(explanation)} equations in {html}: open it in a browser")
@@ -85,7 +85,7 @@ def explain(model: Path | None, **options: Any) -> None:
         click.echo(explanation)
 
 
-def _new(options: dict[str, Any]) -> tuple[SavedModel, np.ndarray, np.ndarray]:
+def _new(options: dict[str, Any]) -> tuple[MultilayerPerceptron, np.ndarray, np.ndarray]:
     """A new model, and random examples."""
     if given := given_sources(options):
         raise ValueError(f"{' and '.join(map(flag, given))}: expected a saved model to explain on this data")
@@ -94,29 +94,21 @@ def _new(options: dict[str, Any]) -> tuple[SavedModel, np.ndarray, np.ndarray]:
     N, K = options["examples"], M.layers[-1].output_size
     X = rng.normal(size=(N, M.layers[0].input_size))
     t = rng.permutation(np.arange(N) % max(K, 2))  # every class occurs, if there are enough examples
-    return SavedModel(M), X, np.asarray(mg.one_hot(t, K)) if K > 1 else t[:, None].astype(np.float64)
+    return M, X, np.asarray(mg.one_hot(t, K)) if K > 1 else t[:, None].astype(np.float64)
 
 
-def _saved(path: Path, options: dict[str, Any]) -> tuple[SavedModel, Any, np.ndarray]:
+def _saved(path: Path, options: dict[str, Any]) -> tuple[MultilayerPerceptron, Any, np.ndarray]:
     """The saved model, and the first examples of its data."""
     for name in NEW:
         if is_given(name):
             raise ValueError(f"{flag(name)} and {path}: it describes a new model, not a saved one")
-    saved = load_model(path)
-    X, T, data = examples_for(saved, path, options)
-    chosen = _varied(T)[: options["examples"]] if data.classes is not None else slice(options["examples"])
-    return saved, X[chosen], T[chosen]
-
-
-def _varied(t: np.ndarray) -> np.ndarray:
-    """The indices of the first example of every class, then of the second of every class, and so on."""
-    before = np.zeros(len(t), dtype=np.int64)  # examples of the same class
-    for k in np.unique(t):
-        before[t == k] = np.arange(np.count_nonzero(t == k))
-    return np.argsort(before, kind="stable")
-
-
-def _progress(name: str) -> None:
-    """Print what is being checked, if standard error is a terminal."""
-    if sys.stderr.isatty():
-        click.echo(f"checking {name} …", err=True)
+    M = load(path)
+    X, T, data = examples_for(M, path, options)
+    order = np.arange(len(T))
+    if data.classes is not None:  # the first example of every class, then the second of every class, and so on
+        before = np.zeros(len(T), dtype=np.int64)  # examples of the same class
+        for k in np.unique(T):
+            before[T == k] = np.arange(np.count_nonzero(T == k))
+        order = np.argsort(before, kind="stable")
+    chosen = order[: options["examples"]]
+    return M, X[chosen], T[chosen]

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from matgrad.foundation.writing import atomic_write, replaceable
+from matgrad.specifications.parsing import lookup
 
 Settings = Mapping[str, Callable[[str], Any]]  # by name, the function that reads the value, or raises ValueError
 
@@ -20,9 +21,9 @@ STANDARD_OUTPUT = Path("-")
 class FileType(click.Path):
     """The name of a file or a folder, which `settings` may follow, as in ``DIR, every=5, keep=3``."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, *names: str, settings: Settings | None = None) -> None:
         super().__init__(path_type=Path, readable=False)
-        self.settings = settings or {}
+        self.names, self.settings = names, settings or {}  # the names or patterns of the files in a folder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path, with its settings."""
@@ -33,33 +34,20 @@ class FileType(click.Path):
         return super().convert(value, param, ctx)
 
     def split(self, value: str | Path) -> tuple[Path, dict[str, Any]]:
-        """The path alone, and the values of its settings. Raise ValueError if it has none, or others than are known."""
-        known = "|".join(self.settings)
-        first, *items = re.split(rf",\s*(?=(?:{known})\s*=)", str(value)) if known else [str(value)]
-        if not first or "\0" in first:
+        """The path alone, and the values of its settings. Raise ValueError if it has none, or unknown ones."""
+        first, *items = re.split(r",\s*(?=\w+\s*=)", str(value)) if self.settings else [str(value)]
+        if not first.strip() or "\0" in first:
             raise ValueError(f"expected the name of a file or folder, found {first!r}")
-        if known and (unknown := re.search(r",\s*(\w+)\s*=", first)):
-            raise ValueError(f"unknown setting {unknown[1]!r}; known: {', '.join(self.settings)}")
-        texts = {name.strip(): text.strip() for name, _, text in (item.partition("=") for item in items)}
-        if len(texts) < len(items):
-            raise ValueError(f"{str(value)!r} has a setting twice")
-        return Path(first.strip()), {name: self.settings[name](text) for name, text in texts.items()}
+        pairs = [[part.strip() for part in item.split("=", 1)] for item in items]
+        return Path(first.strip()), {name: lookup(name, self.settings, "setting")(text) for name, text in pairs}
 
     def files(self, path: Path) -> list[Path]:
-        """The files that are read or written."""
-        raise NotImplementedError
+        """The file or, of a folder, those of its files that are read."""
+        return [file for name in self.names for file in path.glob(name)] if path.is_dir() else [path]
 
 
 class Reads(FileType):
-    """A file that is read, or a folder of which the files that match these patterns are read."""
-
-    def __init__(self, *patterns: str, settings: Settings | None = None) -> None:
-        super().__init__(settings)
-        self.patterns = patterns
-
-    def files(self, path: Path) -> list[Path]:
-        """The files that are read."""
-        return [file for pattern in self.patterns for file in path.glob(pattern)] if path.is_dir() else [path]
+    """A file that is read, or a folder of which the files with these names or patterns are read."""
 
 
 class ReadsFiles(Reads):
@@ -82,15 +70,15 @@ class Writes(FileType):
     def __init__(
         self, *endings: str, names: tuple[str, ...] = (), prints: bool = False, settings: Settings | None = None
     ) -> None:
-        super().__init__(settings)
-        self.endings, self.names, self.prints = endings, names, prints
+        super().__init__(*names, settings=settings)
+        self.endings, self.prints = endings, prints
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
-        path, endings = super().convert(value, param, ctx), " or ".join(self.endings)
+        path, expected = super().convert(value, param, ctx), " or ".join(self.endings)
         is_plain_folder = self.names and (not path.suffix or str(value).endswith("/"))
         if self.endings and path.suffix not in self.endings and not is_plain_folder:
-            expected = f"{endings}, or a folder" if self.names else endings
+            expected += ", or a folder" if self.names else ""
             self.fail(f"expected a name that ends in {expected}, found {str(value)!r}.", param, ctx)
         return path
 
@@ -114,22 +102,18 @@ class Writes(FileType):
             if found := [] if overwrite else [file for file in files if file.exists()]:
                 raise ValueError(f"{name}: has {found[0].name} already; expected another folder, {remedies}")
         for file in files:
-            _check_writable(file, name if file == path else f"{name}: {file.name}")
+            what = name if file == path else f"{name}: {file.name}"
+            try:
+                folder = replaceable(file).parent
+                if not folder.is_dir():
+                    raise ValueError(f"{what}: the folder {folder} does not exist")
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+            except OSError as error:
+                raise ValueError(f"{what}: cannot be written ({error.strerror or error})") from None
 
 
 READS, WRITES = Reads(), Writes()
-
-
-def _check_writable(path: Path, name: str) -> None:
-    """Raise if a file cannot be written, or a folder cannot be made."""
-    try:
-        folder = replaceable(path).parent
-        if not folder.is_dir():
-            raise ValueError(f"{name}: the folder {folder} does not exist")
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ValueError(f"{name}: cannot be written ({error.strerror or error})") from None
 
 
 def write_text(path: Path, text: str, what: str) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
-from matgrad.cli.commands import Command, echo_json, json_option
+from matgrad.cli.commands import Command, echo_columns, echo_json, json_option
 from matgrad.cli.files import READS
 from matgrad.datasets import Features
-from matgrad.foundation.files import is_safetensors, read_safetensors
+from matgrad.foundation.files import is_safetensors, naming, read_safetensors
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
 from matgrad.program.program import Program, Value
 from matgrad.storage.checkpoints import RunState, read_checkpoint
@@ -45,13 +45,11 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
         echo_json({"arrays": rows} | {name: part or None for name, part in parts.items()})
         return
     if information.get("features") is not None:
-        information |= _features(information["features"], file)
+        with naming(file):
+            information |= Features.from_json(information["features"]).summary()
     for name, value in (model | information | program | run).items():
         click.echo(f"{name}: {value}")
-    lines = [list(rows[0]) if rows else [], *([_cell(value) for value in row.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
+    echo_columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows])
 
 
 @click.command(cls=Command, short_help="Show versions, backends and the machine.")
@@ -79,14 +77,6 @@ def info(as_json: bool) -> None:
     }
     for name, value in lines.items():
         click.echo(f"{name:<16} {value}")
-
-
-def _features(value: Any, file: Path) -> dict[str, str]:
-    """The features of a model in words."""
-    try:
-        return Features.from_json(value).summary()
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
 
 
 def _summary(program: Program) -> dict[str, Any]:

@@ -41,22 +41,22 @@ class Commands(click.Group):
             raise shown from error
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Run the command line, whatever standard output is."""
-        _prepare_streams()
+        """Run the command line; print ? for what a terminal lacks, and nothing where standard output is closed."""
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is None:
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (for the rest of the process)
+            elif hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")
         return super().main(*arguments, **options)
 
 
-def _prepare_streams() -> None:
-    """Print ? in place of characters that a terminal lacks, and nothing where standard output is closed."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (for the rest of the process)
-        elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+COMMANDS: list[click.Command] = [train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive]
+COMMANDS += [program, bench, inspect, pictures_command, info, data]
+SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 
 
-@click.group(cls=Commands, context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, commands=COMMANDS, context_settings=SETTINGS)
 @click.version_option(matgrad.__version__, prog_name="matgrad")
 def main() -> None:
     """Multilayer perceptrons in batch matrix form.
@@ -78,11 +78,3 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
-
-
-command: click.Command
-for command in (
-    *(train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive, program, bench),
-    *(inspect, pictures_command, info, data),
-):
-    main.add_command(command)

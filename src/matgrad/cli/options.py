@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -10,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from matgrad import datasets
 from matgrad.backends import BACKENDS, get_backend
 from matgrad.backends.base import DTYPES, MATMULS
 from matgrad.cli.commands import all_of, option
 from matgrad.cli.files import READS, Reads, ReadsFiles, Writes
 from matgrad.cli.renamed import renaming
-from matgrad.datasets import Dataset
 from matgrad.datasets.normalization import KINDS
 from matgrad.datasets.tables import TASKS
 from matgrad.foundation.files import read_plain_values
@@ -25,7 +23,6 @@ from matgrad.foundation.limits import FLOAT32, THREADS
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.models import BATCH_SIZE
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS
-from matgrad.specifications.parsing import create
 from matgrad.specifications.plugins import load_plugin
 
 Value = bool | int | float | str | None  # of an option in a configuration file, which may also have lists of them
@@ -52,18 +49,6 @@ SCALING = click.Choice(KINDS)
 BACKEND = click.Choice(["auto", *NUMERIC_BACKENDS])
 FILES, EPOCHS = ReadsFiles(), Reads("epoch*.npz")
 MNIST, CIFAR10 = Reads("*-ubyte", "*-ubyte.gz"), Reads("*batch*", "*/*batch*", "*.tar.gz")
-READERS: dict[str, Callable[[Path], Dataset]] = {  # of the data sets that need nothing but their place
-    "mnist": datasets.mnist,
-    "fashion_mnist": datasets.fashion_mnist,
-    "cifar10": datasets.cifar10,
-    "load_dataset": datasets.npz,
-    "preprocessed": lambda folder: datasets.preprocessed(folder)[0],
-}
-GENERATED = {"checkerboard": datasets.checkerboard, "mini": datasets.mini}
-SOURCES = (*READERS, "table", "svmlight", "generate_dataset")  # the options that name data, of which one is given
-
-# what a specification of features may have, and the arguments of `datasets.table`
-FEATURES = {key: key for key in ("columns", "categorical", "missing", "unknown")} | {"drop": "drop_columns"}
 
 data_options = all_of(
     option("Data", "--mnist", type=MNIST, metavar="DIR", help="MNIST: the folder of its four IDX files."),
@@ -78,13 +63,6 @@ data_options = all_of(
     option("Data", "--svmlight", type=FILES, metavar="FILE[;TEST]", help="An svmlight (libsvm) file, likewise."),
     option("Data", "--preprocessed", type=EPOCHS, metavar="DIR", help="A folder with epoch0.npz, epoch1.npz …"),
     option("Data", "--generate-dataset", metavar="NAME", help="checkerboard(1000) or mini(1000): generated examples."),
-)
-
-ER = "Densities of the linear layers, or ER(0.05): Erdős–Rényi. Loaded weights are pruned."
-SUPPORTS = "Connect only what is not 0 in a file of W1, W2 …"
-density_options = all_of(
-    option("Sparsity", "--densities", metavar="LIST", help=ER),
-    option("Sparsity", "--supports", type=READS, metavar="FILE", help=SUPPORTS),
 )
 
 
@@ -102,22 +80,34 @@ plugin_option = option("Model", "--plugin", **eager, multiple=True, callback=_pl
 def model_options(layers: str | None, sizes: str | None) -> Callable[[Any], Any]:
     """The options that describe a new model, with the layers and sizes that it has by default."""
     inputs = "Features, then outputs of each linear layer: 784;1024;512;10."
+    er = "Densities of the linear layers, or ER(0.05): Erdős–Rényi. Loaded weights are pruned."
+    supports = "Connect only what is not 0 in a file of W1, W2 …"
     return all_of(
         option("Model", "--layers", default=layers, metavar="LIST", help="The layers, from first to last."),
         option("Model", "--layer-sizes", default=sizes, metavar="LIST", help=inputs),
         option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights: Xavier, He …"),
         option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers."),
         option("Model", "--loss", metavar="NAME", help="The loss.  [default: of a saved model, or by its layers]"),
-        density_options,
+        option("Sparsity", "--densities", metavar="LIST", help=er),
+        option("Sparsity", "--supports", type=READS, metavar="FILE", help=supports),
         plugin_option,
     )
 
 
 load_option = option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the model in a file.")
-optimizers_option = option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
-batch_option = option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step.")
-seed_option = option("Training", "--seed", type=SEED, default=0, help="Seed of what is generated or drawn.")
+RULES = "One, or one per layer, such as Adam(weight_decay=1e-4, l1=1e-5)."
+optimizers_option = option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help=RULES)
+SEEDED = "Seed of what is generated or drawn: weights, order of examples, dropout."
+seed_option = option("Training", "--seed", type=SEED, default=0, metavar="N", help=SEEDED)
 dtype_option = option("Engine", "--dtype", type=click.Choice(DTYPES), help="[default: of the model, or float32]")
+step_options = all_of(  # a model and a training step, without data
+    model_options("ReLU;ReLU;Linear", "784;1024;512;10"),
+    load_option,
+    optimizers_option,
+    option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step."),
+    seed_option,
+    dtype_option,
+)
 
 machine_options = all_of(
     option("Engine", "--backend", type=BACKEND, default="auto", help="auto: the C++ core if it is built, else NumPy."),
@@ -135,6 +125,22 @@ def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptr
         import_module("jax").config.update("jax_enable_x64", True)
     names = ("dtype", "device", "matmul")
     return M.to(options["backend"], **{name: options[name] for name in names})
+
+
+def flag(name: str) -> str:
+    """An option as it is written on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def is_given(name: str) -> bool:
+    """Whether an option stands on the command line or, with another value than its default, in a configuration."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def contradiction(name: str, options: dict[str, Any], found: str) -> ValueError:
+    """The error for an option that contradicts the model of --load-weights."""
+    given = f"{flag(name)} {options[name]} and --load-weights {options['load_weights']}"
+    return ValueError(f"{given} contradict each other: the model in the file has {found}")
 
 
 # -- configuration files --------------------------------------------------------------------------
@@ -157,86 +163,29 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
 
 
 def set_defaults(ctx: click.Context, values: Mapping[str, Any], path: Path) -> None:
-    """Use the values of options in a file as their defaults; those that are None are as if they were not there."""
+    """Use the values of options in a file as their defaults; None, and the value by default, change nothing."""
     options = [p for p in ctx.command.params if isinstance(p, click.Option)]
     known = {p.opts[-1].removeprefix("--").replace("-", "_"): p for p in options} | {str(p.name): p for p in options}
     found: dict[str, Any] = {}
     for key, value in values.items():
-        name = str(key).replace("-", "_")
-        if wrong := [x for x in (key, *(value if isinstance(value, list) else [value])) if not isinstance(x, Value)]:
+        name, items = str(key).replace("-", "_"), value if isinstance(value, list) else [value]
+        if wrong := [x for x in (key, *items) if not isinstance(x, Value)]:
             kind = type(wrong[0]).__name__
             raise ValueError(f"{path}: {str(key)!r}: expected a number, a word or a list of them, found {kind}")
         if name == "config" or value is None:
             continue  # so that the configuration of a run can be used as it is
         if name not in known:
             unknown = f"unknown option {str(key)!r}; known: {', '.join(sorted(known))}"
-            raise ValueError(f"{path}: {renaming('--' + name.replace('_', '-')) or unknown}")
-        parameter = known[name]
-        if parameter.name in found:
-            raise ValueError(f"{path}: {key!r} is given twice, under another name")
-        if isinstance(value, bool) and not parameter.is_flag:
+            raise ValueError(f"{path}: {renaming(flag(name)) or unknown}")
+        option = known[name]
+        if isinstance(value, bool) and not option.is_flag:
             raise ValueError(f"{path}: {key}: got a boolean, {value}, expected a number or a word in quotes")
-        items = [str(item) for item in (value if isinstance(value, list) else [value])]
-        words = items if parameter.multiple else ";".join(items)
-        found[str(parameter.name)] = value if isinstance(value, bool) else words
+        words = [str(item) for item in items]
+        given = value if isinstance(value, bool) else words if option.multiple else ";".join(words)
+        if str(given) != str(option.default):
+            found[str(option.name)] = given
     ctx.default_map = {**(ctx.default_map or {}), **found}
 
 
 CONFIG = "TOML, YAML or JSON with values of options, or the run.json of a run, to repeat it."
 config_option = option("Options", "--config", **eager, callback=_configuration, help=CONFIG)
-
-
-# -- data -----------------------------------------------------------------------------------------
-
-
-def flag(name: str) -> str:
-    """The option on the command line."""
-    return f"--{name.replace('_', '-')}"
-
-
-def given_sources(options: dict[str, Any]) -> list[str]:
-    """The options that name data."""
-    return [name for name in SOURCES if options[name] is not None]
-
-
-def load_data(options: dict[str, Any], like: Any = None, task: str | None = None, **indices: Any) -> Dataset:
-    """The data set that the options name, not yet normalized; the embedded digits if they name none.
-
-    A table has the features `like` those of a model and, unless the options name another, its target and its task; an
-    svmlight file has its task, and the number and the first index of its features, which are in `indices`.
-    """
-    given = given_sources(options)
-    if len(given) > 1:
-        raise ValueError(f"{' and '.join(map(flag, given))}: expected one data set")
-    name = given[0] if given else ""
-    for_tables = {"table": (), "svmlight": ("target", "features")}.get(name, ("target", "task", "features"))
-    if wrong := [flag(x) for x in for_tables if options.get(x) is not None]:
-        raise ValueError(f"{' and '.join(wrong)} need{'s' if len(wrong) == 1 else ''} --table")
-    if not given:
-        return datasets.digits()
-    value = options[name]
-    if name == "generate_dataset":
-        return create(value, GENERATED, "--generate-dataset", seed=options["seed"])
-    if name in READERS:
-        return READERS[name](value)
-    how: dict[str, Any] = {"task": options["task"] or task, "test": value[1] if len(value) > 1 else None}
-    if name == "svmlight":
-        return datasets.svmlight(value[0], **how, **indices)
-    features = {} if options.get("features") is None else parse_features(options["features"])
-    return datasets.table(value[0], target=options["target"], **how, **features, like=like)
-
-
-def parse_features(text: str) -> dict[str, Any]:
-    """The arguments of `datasets.table` in a specification such as ``drop=id,name; missing=median``."""
-    found: dict[str, Any] = {}
-    for item in text.split(";"):
-        key, _, value = (part.strip() for part in item.partition("="))
-        if key not in FEATURES or FEATURES[key] in found:
-            problem = "is there twice" if key in FEATURES else f"is unknown; known: {', '.join(FEATURES)}"
-            raise ValueError(f"--features {text!r}: {key!r} {problem}")
-        names = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
-        if not names or "" in names:
-            raise ValueError(f"--features {text!r}: {key}: found {value!r}, expected names separated by commas")
-        is_list = key in ("columns", "drop") or (key == "categorical" and value != "auto")
-        found[FEATURES[key]] = names if is_list else value
-    return found

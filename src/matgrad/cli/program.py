@@ -9,20 +9,11 @@ import click
 
 from matgrad.cli.commands import Command, echo_json, json_option, latex_option, option
 from matgrad.cli.files import STANDARD_OUTPUT, WRITES, write_text
-from matgrad.cli.options import (
-    COUNT,
-    POSITIVE,
-    batch_option,
-    dtype_option,
-    load_option,
-    model_options,
-    optimizers_option,
-    seed_option,
-)
-from matgrad.cli.saved_models import described_model, is_given
+from matgrad.cli.options import COUNT, POSITIVE, is_given, step_options
+from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.foundation.notation import document
 from matgrad.foundation.writing import Table
-from matgrad.loss_functions import create_loss
+from matgrad.storage.models import SavedModel
 
 if TYPE_CHECKING:
     from matgrad.program import Program
@@ -35,14 +26,9 @@ PLACEMENTS = (
 
 
 @click.command(cls=Command, short_help="Show or save a training step, or feedforward, as equations.")
-@model_options("ReLU;ReLU;Linear", "784;1024;512;10")
-@load_option
+@step_options
 @option("Training", "--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
-@optimizers_option
-@batch_option
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
-@dtype_option
-@seed_option
 @option("Training", "--ranks", type=COUNT, metavar="P", help="The program of one of P ranks, which train together.")
 @option("Training", "--rank", type=click.IntRange(min=0), default=0, help="Which one, from 0 to P - 1.")
 @option("Training", "--placements", metavar="LIST", help=PLACEMENTS)
@@ -63,11 +49,11 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     if latex == STANDARD_OUTPUT and as_json:
         raise ValueError("--latex - and --json: expected one of them, as each prints nothing else")
     _check(options)
-    saved, loss, P = described_model(options), None, options["ranks"]
+    M, loss, P = described_model(options), None, options["ranks"]
     if not options["feedforward"]:
-        loss = create_loss(options["loss"]) if options["loss"] else saved.loss
-        saved.information["loss"] = loss.specification()
-    result = saved.model.program(
+        loss = chosen_loss(options, M)
+        M.information = {**M.information, "loss": loss.specification()}
+    result = M.program(
         feedforward=options["feedforward"],
         loss=loss,
         batch_size=options["batch_size"],
@@ -78,7 +64,7 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     if P is not None:
         result, messages = _of_rank(result, options)
     if save is not None:
-        save_program(result, save, saved)
+        save_program(result, save, SavedModel(M))
     if latex is not None:
         write_text(latex, document(program_latex(result)), "LaTeX")
     if as_json:

@@ -13,7 +13,7 @@ import click
 from matgrad import distributed
 from matgrad.cli.checkpoints import WRITTEN, configuration_of, kept_options
 from matgrad.cli.commands import Command, as_click_error
-from matgrad.distributed import Disagreement, Group
+from matgrad.distributed import Disagreement
 from matgrad.distributed.starting import place_of
 from matgrad.storage.checkpoints import find_checkpoint
 
@@ -38,25 +38,21 @@ class RankedCommand(Command):
         options, place = ctx.params, place_of(os.environ)
         if (place is None or place.size == 1) and "JAX_COORDINATOR_ADDRESS" not in os.environ:
             return super().invoke(ctx)
-        with _rank("torch" if options["backend"] == "auto" else options["backend"]) as group:
-            is_shown = "batches" in (options["show"] or "")
-            if group.size > 1 and (options["eager"] or is_shown):
-                name = "--show batches" if is_shown else "--eager"
-                raise ValueError(f"{name} runs the equations one by one, which {group.size} ranks cannot do together")
+        with _rank("torch" if options["backend"] == "auto" else options["backend"]):
             if options["device"] == "cuda" and place is not None:
                 options["device"] = f"cuda:{place.local_rank}"
             return super().invoke(ctx)
 
 
 @contextmanager
-def _rank(backend: str) -> Iterator[Group]:
+def _rank(backend: str) -> Iterator[None]:
     """Be a rank within the block. Rank 0 alone prints, except for errors; one that all ranks have is printed once."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # JAX's: only errors
     group = distributed.start(backend=backend)
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stdout if group.is_first else nowhere):
-            yield group
+            yield
             group.close()
     except click.exceptions.Exit:  # a run that was interrupted ends in order
         group.close()

@@ -1,4 +1,4 @@
-"""Options and commands that have a new spelling: using an old one is an error that says the new one."""
+"""Options that have a new spelling: using an old one is an error that says the new one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ RENAMED: dict[str, str] = {  # what was written, and what to write now
     }.items()
     for old in spellings.split()
 }
-BENCHMARKS = ("paper", "native", "sparse", "sparse-methods", "cost", "gpu", "distributed", "brain")
-RENAMED |= {f"bench {name}": f"make bench-{name} in a checkout of matgrad" for name in BENCHMARKS}
-RENAMED["bench plot"] = "python benchmarks/report.py DIR in a checkout of matgrad"
 
 
 def renaming(spelling: str) -> str | None:

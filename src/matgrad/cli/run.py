@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import click
 import numpy as np
 
-import matgrad as mg
 from matgrad import datasets
 from matgrad.callbacks import (
     Accounting,
@@ -31,23 +29,19 @@ from matgrad.callbacks import (
 from matgrad.callbacks.ending import diverged
 from matgrad.callbacks.logging import SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
-from matgrad.cli.options import REPEATED, move
+from matgrad.cli.commands import warnings_to
+from matgrad.cli.examples import load_data
+from matgrad.cli.options import REPEATED, contradiction, is_given, move
 from matgrad.cli.pictures import pictures
-from matgrad.cli.saved_models import (
-    check_normalization,
-    has_task_of,
-    load_data_for,
-    sparse_training,
-    start_of,
-    starting_model,
-)
+from matgrad.cli.saved_models import default_sizes, known_model, sparse_training, starting_model
 from matgrad.datasets import Normalization
 from matgrad.distributed import current, is_first
 from matgrad.foundation.machine import machine, set_threads, threads, versions
+from matgrad.foundation.numbers import manual_seed
 from matgrad.foundation.writing import as_json, write_json, write_or_rescue
 from matgrad.inspection.profiling import Profile, profile, table
 from matgrad.specifications.models import model_specification, set_optimizers
-from matgrad.storage.models import check_ending
+from matgrad.storage.models import check_ending, load
 from matgrad.training import Training
 
 # the options that are arguments of `M.fit` as they are
@@ -66,21 +60,25 @@ class TrainingRun:
         self.options = options
         set_threads(options["threads"])
         self.shown = shown(options["show"])
-        mg.manual_seed(options["seed"])
+        manual_seed(options["seed"])
         if options["save_weights"] is not None:
             check_ending(options["save_weights"])
         self.resumed = checkpoint_of(options)
-        self.saved = start_of(options, self.resumed)
-        self.data = load_data_for(self.saved, options)
+        known = known_model(options) if self.resumed is None else load(self.resumed.path)
+        self.data = load_data(options, known)
         self.metric = "accuracy" if self.data.classes else "rmse"
         self._check_data()
-        self.M, self.pruned = starting_model(options, self.saved, self.data, is_resumed=self.resumed is not None)
+        if self.resumed is not None and known is not None:
+            self.M, self.pruned = known, None
+        else:
+            self.M, self.pruned = starting_model(options, known, default_sizes(options["layers"], self.data))
         self.topology = sparse_training(options, self.M)
         set_optimizers(self.M, options["optimizers"])
         move(self.M, options)
         options["dtype"] = self.M.dtype
         self._prepare()
-        self.checkpoints = checkpoints(options, self.resumed, lambda: self.sha256 if is_first() else "")
+        is_checkpointed = any(options[name] is not None for name in ("checkpoint", "resume")) and is_first()
+        self.checkpoints = checkpoints(options, self.resumed, self.sha256 if is_checkpointed else "")
         is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset", "checkpoint"))
         self.report = Report(silent=options["quiet"] or options["as_json"] or not is_first(), patient=is_saved)
 
@@ -108,27 +106,39 @@ class TrainingRun:
             click.echo(f"note: the data are not those of the run in {path}", err=True)
 
     def _prepare(self) -> None:
-        """Give the model what its file says beside its layers, and the scaling of its inputs, where that is known."""
-        M, data, options, saved = self.M, self.data, self.options, self.saved
-        if saved is not None:
-            check_normalization(options, saved, data)
-        if options["normalize"] == "unit" and M.normalization is None and data.value_range is not None:
-            M.normalization = Normalization.of("unit", data.Xtrain, data.value_range)
-        names = {"class_names": list(data.class_names or []), "data": data.name}
-        M.features, M.information = data.features, {"classes": data.classes, **names}
+        """Check that model, data and options fit, and give the model what its file says beside its layers."""
+        M, data, options, known = self.M, self.data, self.options, self.M.information
+        sizes = {"features": (M.layers[0].input_size, data.input_size)}
+        sizes["outputs"] = (M.layers[-1].output_size, data.output_size)
+        for name, (found, expected) in sizes.items():
+            if found != expected:
+                raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
+        if (kind := known.get("normalize")) is not None:
+            if is_given("normalize") and options["normalize"] != kind:
+                raise contradiction("normalize", options, f"the normalization {kind}")
+            options["normalize"] = kind
+        M.information = {"classes": data.classes, "class_names": list(data.class_names or []), "data": data.name}
         if data.first_index is not None:
             M.information["first_index"] = data.first_index
-        if saved is not None and has_task_of(saved, data):
-            M.information["loss"] = saved.information.get("loss")
+        if "classes" in known and (known["classes"] is None) == (data.classes is None):  # it was trained for this task
+            M.information["loss"] = known.get("loss")
+            if data.classes is None:
+                kind = "none" if M.target_normalization is None else M.target_normalization.kind
+                if options["normalize_targets"] not in (None, kind):
+                    raise contradiction("normalize_targets", options, f"the normalization {kind} of its targets")
+                options["normalize_targets"] = kind
         else:
             M.target_normalization = None
+        M.features = data.features
+        if options["normalize"] == "unit" and M.normalization is None and data.value_range is not None:
+            M.normalization = Normalization.of("unit", data.Xtrain, data.value_range)
 
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:
         """Train, measure, write what was asked for, and print the last line."""
         started, is_timed = time.time(), self.options["timer"] != "disabled"
         try:
-            with profile(self.M) if is_timed else nullcontext() as self.profile, _warnings_in(self.report):
+            with profile(self.M) if is_timed else nullcontext() as self.profile, warnings_to(self.report.say):
                 try:
                     self.fit([_Start(self._introduce), *self._callbacks()])
                 except KeyboardInterrupt:
@@ -243,12 +253,17 @@ class TrainingRun:
     # -- what is written ----------------------------------------------------------------------
     def _finish(self, results: dict[str, float], started: float) -> None:
         """Write the files that were asked for, and print the last line."""
-        options = self.options
-        found = {"loss": self.training.loss.specification(), "classes": self.data.classes}
-        self.M.information = {**self.M.information, **found}
-        is_recorded = options["output"] or options["as_json"]  # which hashes the data
-        record = self._record(results, started) if is_recorded else None
-        problems = [write_or_rescue(path, write) for path, write in self._files(results, record)]
+        options, M, folder = self.options, self.M, self.options["output"]
+        M.information = {**M.information, "loss": self.training.loss.specification(), "classes": self.data.classes}
+        save = partial(M.save, information={"results": results})
+        files: list[tuple[Path | None, Callable[[Path], object]]] = [(options["save_weights"], save)]
+        record = self._record(results, started) if folder or options["as_json"] else None  # which hashes the data
+        if folder:
+            with suppress(OSError):  # which is told of its files
+                folder.mkdir(exist_ok=True)
+            files += [(folder / "model.npz", save), (folder / "run.json", lambda path: write_json(path, record))]
+        files.append((options["save_dataset"], partial(datasets.save_npz, self.data)))
+        problems = [write_or_rescue(path, write) for path, write in files if path is not None]
         if self.checkpoints is not None and self.checkpoints.failure is not None:
             problems.append(f"the last checkpoint could not be written: {self.checkpoints.failure}")
         if options["as_json"]:
@@ -259,19 +274,6 @@ class TrainingRun:
             raise ValueError("; ".join(filter(None, problems)))
         if self.report.failure is not None:
             raise self.report.failure
-
-    def _files(self, results: dict[str, float], record: Any) -> Iterator[tuple[Path, Callable[[Path], object]]]:
-        """The files that the options name, each with the function that writes it."""
-        options, save = self.options, partial(self.M.save, information={"results": results})
-        if options["save_weights"]:
-            yield options["save_weights"], save
-        if options["output"]:
-            with suppress(OSError):  # which is told of its files
-                options["output"].mkdir(exist_ok=True)
-            yield options["output"] / "model.npz", save
-            yield options["output"] / "run.json", lambda path: write_json(path, record)
-        if options["save_dataset"]:
-            yield options["save_dataset"], partial(datasets.save_npz, self.data)
 
     def _record(self, results: dict[str, float], started: float) -> dict[str, Any]:
         """Seed, versions, machine, hash of the data as read, full configuration, epochs, results and times of a run.
@@ -335,11 +337,3 @@ class _Start(Callback):
 
     def start(self, run: Training) -> None:
         self._call(run)
-
-
-@contextmanager
-def _warnings_in(report: Report) -> Iterator[None]:
-    """Show warnings of the package as lines of the report."""
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: report.say(str(message))
-        yield

@@ -14,17 +14,17 @@ from matgrad.cli.options import (
     COUNT,
     POSITIVE,
     SCALING,
-    SEED,
     config_option,
     data_options,
     load_option,
     machine_options,
     model_options,
+    optimizers_option,
+    seed_option,
 )
 from matgrad.cli.pictures import picture_option
 from matgrad.cli.ranks import RankedCommand
 from matgrad.cli.run import TrainingRun
-from matgrad.specifications.models import OPTIMIZER
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
 FRACTION = click.FloatRange(0, 1, min_open=True, max_open=True)
@@ -47,14 +47,14 @@ LOGS = "Write a row per epoch to PATH.jsonl, PATH.csv, or a folder for TensorBoa
 @option("Data", "--normalize", type=SCALING, default="unit", help="Scale inputs to [0, 1], or to mean 0, deviation 1.")
 @option("Data", "--normalize-targets", hidden=True, type=SCALING, help="Scale the targets of a regression.")
 @option("Data", "--validation", type=FRACTION, metavar="FRACTION", help="Hold out this part of the training data.")
-@option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="Such as Adam(weight_decay=1e-4, l1=1e-5).")
+@optimizers_option
 @option("Training", "--learning-rate", default=str(LEARNING_RATE), metavar="RATE", help="A number or a schedule.")
 @option("Training", "--per-step", hidden=True, is_flag=True, help="Apply the schedule per step instead of per epoch.")
 @option("Training", "--epochs", type=click.IntRange(min=0), default=EPOCHS, metavar="N", help="Passes over the data.")
 @option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, metavar="N", help="Examples per step.")
 @option("Training", "--class-weights", metavar="LIST", help="Weights of the classes: 1;2;0.5, or balanced.")
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
-@option("Training", "--seed", type=SEED, default=0, metavar="N", help="Seed of weights, order of examples and dropout.")
+@seed_option
 @option("Training", "--no-shuffle", hidden=True, is_flag=True, help="Take the examples in the order of the data.")
 @option("Training", "--early-stopping", type=COUNT, metavar="EPOCHS", help=STOPPING)
 @checkpoint_options

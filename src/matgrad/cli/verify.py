@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from matgrad.backends import get_backend
-from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.commands import Command, echo_columns, echo_json, json_option, option
 from matgrad.cli.files import WRITES, write_text
 from matgrad.cli.options import plugin_option
 
@@ -49,80 +49,67 @@ def verify(
     not; the exit status is 1 if one is not. Optimizers are not included. With --explain, the proof of one equation
     is printed in steps, each with its rule; --layer says for which layer or activation function, if there are several.
     """
+    from matgrad.judges.suite import JUDGES, cases, explain, validated_equations
+
     if more["explain"] is not None:
         if quick or as_json or not all_sizes:
             raise click.UsageError("--explain goes with --all-sizes, and with --layer, --latex and --plugin alone")
-        _explain(more["explain"], layer, latex)
+        explanation = explain(more["explain"], layer)
+        click.echo(f"{explanation}\n{MEANING}")
+        if latex is not None:
+            write_text(latex, explanation.latex(), "LaTeX")
         return
-    start, chosen = time.perf_counter(), _cases(layer, quick, all_sizes)
+    if not all_sizes:
+        get_backend("sympy")  # says what to install if SymPy is missing
+    start = time.perf_counter()
+    chosen = cases(layer, quick=quick, judges=[ALL_SIZES] if all_sizes else JUDGES)
     judges = list(dict.fromkeys(case.judge for case in chosen))
     checks = [(case.judge, check) for case in _progress(chosen, silent=as_json) for check in case.run()]
-    judged = [(judge, check) for judge, check in checks if not check.note]
-    if not judged:
+    judged = {judge: [check.ok for other, check in checks if other == judge and not check.note] for judge in judges}
+    if not any(judged.values()):
         raise ValueError(f"no equation was checked: {', '.join(layer) or 'nothing was selected'}")
-    not_proved = [check for judge, check in judged if judge == ALL_SIZES and not check.ok]
-    wrong = [check for judge, check in judged if judge != ALL_SIZES and not check.ok]
+    failures = {judge: sum(not ok for ok in found) for judge, found in judged.items()}
+    not_proved = failures.pop(ALL_SIZES, 0)
+    wrong = sum(failures.values())
     if as_json:
         rows = [asdict(check) | {"judge": judge} for judge, check in checks]
-        echo_json({"checks": rows, "wrong": len(wrong), "not_proved": len(not_proved)})
+        echo_json({"checks": rows, "wrong": wrong, "not_proved": not_proved})
     else:
         _print(checks, judges)
-        for judge in judges:
-            found = [check.ok for other, check in judged if other == judge]
-            right = "proved" if judge == ALL_SIZES else "right"
-            click.echo(f"{judge}: {sum(found)} of {len(found)} {right}")
+        for judge, found in judged.items():
+            click.echo(f"{judge}: {sum(found)} of {len(found)} {'proved' if judge == ALL_SIZES else 'right'}")
         click.echo(f"in {time.perf_counter() - start:.0f} s")
         if ALL_SIZES in judges:
             click.echo(MEANING)
     if latex is not None:
-        from matgrad.judges.suite import validated_equations
-
-        write_text(
-            latex, validated_equations(check for judge, check in checks if all_sizes or judge != ALL_SIZES), "LaTeX"
-        )
+        shown = (check for judge, check in checks if all_sizes or judge != ALL_SIZES)
+        write_text(latex, validated_equations(shown), "LaTeX")
     if wrong or (all_sizes and not_proved):
         raise click.exceptions.Exit(1)
 
 
-def _cases(only: tuple[str, ...], quick: bool, all_sizes: bool) -> list[Case]:
-    """The chosen cases of all judges, or those of proofs, which need no SymPy."""
-    from matgrad.judges.suite import JUDGES, cases
-
-    if not all_sizes:
-        get_backend("sympy")  # says what to install if SymPy is missing
-    return cases(only, quick=quick, judges=[ALL_SIZES] if all_sizes else JUDGES)
-
-
 def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
     """One line for each equation, with its verdicts, and what is wrong, not proved or not compared."""
-    equations: dict[tuple[str, str], dict[str, list[Check]]] = {}
+    equations: dict[tuple[str, str], list[tuple[str, Check]]] = {}
     for judge, check in checks:
-        equations.setdefault((check.name, check.location), {}).setdefault(judge, []).append(check)
-    titles = ("equation", "source", "paper", *judges)
-    rows = [
-        (
-            *key,
-            next((x.label for found in by_judge.values() for x in found if x.label), ""),
-            *(_verdict(judge, [x for x in by_judge.get(judge, ()) if not x.note]) for judge in judges),
-        )
-        for key, by_judge in equations.items()
-    ]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        equations.setdefault((check.name, check.location), []).append((judge, check))
+    rows = []
+    for key, found in equations.items():
+        label = next((x.label for _, x in found if x.label), "")
+        verdicts = (_verdict(judge, [x.ok for other, x in found if other == judge and not x.note]) for judge in judges)
+        rows.append((*key, label, *verdicts))
+    echo_columns([("equation", "source", "paper", *judges), *rows])
     messages = [check.message for _, check in checks if not check.ok]
     messages += [f"note: {x.name} {x.location}: {x.note}" for _, x in checks if x.note]
     for text in (*dict.fromkeys(messages), ""):
         click.echo(f"\n{text}" if text else "")
 
 
-def _verdict(judge: str, checks: list[Check]) -> str:
+def _verdict(judge: str, found: list[bool]) -> str:
     """What a judge says of an equation, and how often."""
     right, wrong = ("proved", "NOT PROVED") if judge == ALL_SIZES else ("right", "WRONG")
-    if not checks:
-        return "-"
-    count = f" ({len(checks)})" if len(checks) > 1 else ""
-    return f"{right if all(check.ok for check in checks) else wrong}{count}"
+    count = f" ({len(found)})" if len(found) > 1 else ""
+    return f"{right if all(found) else wrong}{count}" if found else "-"
 
 
 def _progress(chosen: list[Case], silent: bool) -> Iterator[Case]:
@@ -132,14 +119,3 @@ def _progress(chosen: list[Case], silent: bool) -> Iterator[Case]:
         return
     with click.progressbar(chosen, file=sys.stderr, item_show_func=lambda case: case.name if case else "") as running:
         yield from running
-
-
-def _explain(name: str, only: tuple[str, ...], latex: Path | None) -> None:
-    """Print the derivation of an equation."""
-    from matgrad.judges.suite import explain
-
-    explanation = explain(name, only)
-    click.echo(str(explanation))
-    click.echo(MEANING)
-    if latex is not None:
-        write_text(latex, explanation.latex(), "LaTeX")

@@ -9,7 +9,7 @@ from typing import Any
 
 from matgrad.callbacks.statistics import MEASURES
 from matgrad.foundation.writing import Table
-from matgrad.runs.reading import Record, Run
+from matgrad.runs.reading import Record, Run, printable
 
 Row = dict[str, Any]  # of a run: its values by name; None is unknown
 
@@ -24,14 +24,11 @@ def compare(runs: Sequence[Run], folder: Path, ignored: Collection[str | None]) 
     names = dict.fromkeys(name for _, record in records for name in record.configuration if name not in ignored)
     spelled = {name: {json.dumps(record.configuration.get(name)) for _, record in records} for name in names}
     differing = [name for name, values in spelled.items() if len(values) > 1]
-    return [_row(run, record, folder) | {"options": _options(record, differing)} for run, record in records]
+    return [_row(run, record, folder, differing) for run, record in records]
 
 
-def _options(record: Record, names: Sequence[str]) -> Row:
-    return {name: record.configuration.get(name) for name in names}
-
-
-def _row(run: Run, record: Record, folder: Path) -> Row:
+def _row(run: Run, record: Record, folder: Path, options: Sequence[str]) -> Row:
+    """What is known of a run, and the values of some of its options."""
     place = run.path.parent.relative_to(folder)
     row: Row = {
         "name": str(place) if place.parts else folder.resolve().name,
@@ -46,7 +43,8 @@ def _row(run: Run, record: Record, folder: Path) -> Row:
         best = max if measure in HIGH else min
         row[measure] = record.results.get(f"test_{measure}")
         row[f"best_{measure}"] = best(values, default=None)
-    return row | {"seconds": record.seconds, "seed": record.seed}
+    chosen = {name: record.configuration.get(name) for name in options}
+    return row | {"seconds": record.seconds, "seed": record.seed, "options": chosen}
 
 
 def sorted_by(key: str, rows: Sequence[Row]) -> list[Row]:
@@ -67,7 +65,7 @@ def table(rows: Sequence[Row]) -> Table:
         numbers = ["" if row[name] is None else f"{row[name]:.4f}" for name in measures.values()]
         options = " ".join(f"{name}={_short(value)}" for name, value in row["options"].items() if value is not None)
         cells = [row["name"], started, row["data"], _cut(model, MODEL), f"{row['epochs']}", *numbers]
-        lines.append([_printable(x) for x in (*cells, f"{row['seconds']:.1f}", f"{row['seed']}", options)])
+        lines.append([printable(x) for x in (*cells, f"{row['seconds']:.1f}", f"{row['seed']}", options)])
     return Table(f"{len(rows)} runs" if len(rows) > 1 else "1 run", headings, lines)
 
 
@@ -77,8 +75,3 @@ def _short(value: Any) -> str:
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _printable(text: str) -> str:
-    """The string on one line, without what could command a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)

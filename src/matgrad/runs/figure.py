@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.statistics import measure_and_part
 from matgrad.inspection.figures import COLOURS, GREY, grid, log_scale, new_figure, write_figure
-from matgrad.runs.reading import Run
+from matgrad.runs.reading import RECORD, Run, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,22 +22,13 @@ MARKED = 10  # epochs; the values of runs with more have no markers
 LEGEND = 30  # names of runs
 
 
-class Panel(NamedTuple):
-    """The title of a panel, what it shows, its scale, and whether its values are summed up."""
-
-    title: str
-    measure: str
-    scale: Literal["log", "zero", "free"]  # logarithmic if the values are far apart and else from 0; from 0; free
-    is_sum: bool = False
-
-
-PANELS = (
-    Panel("loss", "loss", "log"),
-    Panel("accuracy", "accuracy", "free"),
-    Panel("root mean squared error", "rmse", "log"),
-    Panel("learning rate", "learning_rate", "log"),
-    Panel("training time (s)", "seconds", "zero", is_sum=True),
-)
+PANELS = {  # what a panel shows, by its title
+    "loss": "loss",
+    "accuracy": "accuracy",
+    "root mean squared error": "rmse",
+    "learning rate": "learning_rate",
+    "training time (s)": "seconds",
+}
 
 
 def draw_runs(runs: Sequence[Run], paths: Sequence[Path]) -> None:
@@ -49,42 +40,42 @@ def draw_runs(runs: Sequence[Run], paths: Sequence[Path]) -> None:
 
 def runs_figure(runs: Sequence[Run]) -> Figure:
     """A panel per measure; a colour per run, a line style per part of the data."""
-    panels = [panel for panel in PANELS if any(_names(run, panel) for run in runs)]
+    panels = {title: measure for title, measure in PANELS.items() if any(_names(run, measure) for run in runs)}
     rows = -(-len(panels) // 2)
     figure, axes = new_figure(10.5, 0.8 + 2.9 * rows, min(len(panels), 2), rows=rows)
     for ax in axes[len(panels) :]:
         ax.remove()
-    for ax, panel in zip(axes, panels, strict=False):
-        _draw(ax, panel, runs)
-    _legend(figure, runs, {part for run in runs for panel in panels for part in _names(run, panel)})
+    for ax, (title, measure) in zip(axes, panels.items(), strict=False):
+        _draw(ax, measure, runs)
+        ax.set(title=title, xlabel="epoch")
+    _legend(figure, runs, {part for run in runs for measure in panels.values() for part in _names(run, measure)})
     return figure
 
 
-def _names(run: Run, panel: Panel) -> dict[str | None, str]:
-    """The names of the values that a run has for a panel, by the part of the data."""
+def _names(run: Run, measure: str) -> dict[str | None, str]:
+    """The names of the values that a run has of a measure, by the part of the data."""
     found = {name: measure_and_part(name) for row in run.rows for name, x in row.items() if x is not None}
-    return {part: name for name, (measure, part) in found.items() if measure == panel.measure and part in LINES}
+    return {part: name for name, (other, part) in found.items() if other == measure and part in LINES}
 
 
-def _draw(ax: Axes, panel: Panel, runs: Sequence[Run]) -> None:
+def _draw(ax: Axes, measure: str, runs: Sequence[Run]) -> None:
+    """The lines of a measure: accuracies at their own scale, times added up, and all else from 0 or logarithmic."""
     from matplotlib.ticker import MaxNLocator
 
     finite: list[float] = []
     for run, colour in zip(runs, colours(len(runs)), strict=True):
-        for part, name in _names(run, panel).items():
-            pairs = run.values(name)
-            xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
-            ys = list(accumulate(ys)) if panel.is_sum else ys
+        for part, name in _names(run, measure).items():
+            xs, ys = map(list, zip(*run.values(name), strict=True))
+            ys = list(accumulate(ys)) if measure == "seconds" else ys
             marker = "o" if len(xs) <= MARKED else ""
             ax.plot(xs, ys, LINES[part], color=colour, marker=marker, markersize=3, linewidth=1.4, alpha=0.9)
             finite += filter(math.isfinite, ys)
-    if panel.scale == "log" and min(finite) > 0 and max(finite) > RATIO * min(finite):
+    if measure not in ("accuracy", "seconds") and min(finite) > 0 and max(finite) > RATIO * min(finite):
         log_scale(ax)
-    elif panel.scale != "free" and min(finite) >= 0:
+    elif measure != "accuracy" and min(finite) >= 0:
         ax.set_ylim(bottom=0)
     grid(ax)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(title=panel.title, xlabel="epoch")
 
 
 def colours(count: int) -> list[str]:
@@ -111,6 +102,6 @@ def _legend(figure: Figure, runs: Sequence[Run], parts: set[str | None]) -> None
 
 def labels(paths: Sequence[Path]) -> list[str]:
     """A short name per run: that of its folder or file; the whole path if another run has the same name."""
-    short = [path.parent.name or path.name if path.name == "run.json" else path.name for path in paths]
+    short = [path.parent.name or path.name if path.name == RECORD else path.name for path in paths]
     names = [name if short.count(name) == 1 else str(path) for name, path in zip(short, paths, strict=True)]
-    return ["".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$") for name in names]
+    return [printable(name).replace("$", r"\$") for name in names]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from matgrad.foundation.files import conform, naming, parse_json, read_text
 from matgrad.foundation.limits import JSON, LOG, LOG_VALUES, check_count
 
 RECORD = "run.json"
-LARGEST = sys.float_info.max
 
 Row = dict[str, float | None]  # the numbers of an epoch, by name; those that are not finite are None
 
@@ -65,6 +64,11 @@ def read_run(path: Path) -> Run:
         return Run(path, _rows(enumerate(record.epochs, 1)), record)
 
 
+def printable(text: str) -> str:
+    """The string on one line, without what could command a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 # -- rows -----------------------------------------------------------------------------------------
 
 Lines = Iterator[tuple[int, dict[str, Any]]]  # their numbers, and their values by name
@@ -86,7 +90,7 @@ def _csv_lines(text: str) -> Lines:
         for fields in filter(None, lines):
             if len(fields) != len(header):
                 raise ValueError(f"found {len(fields)} columns, expected {len(header)}")
-            yield lines.line_num, {name: _number(field) for name, field in zip(header, fields, strict=True)}
+            yield lines.line_num, dict(zip(header, fields, strict=True))
     except (ValueError, csv.Error) as error:
         raise ValueError(f"line {lines.line_num}: {error}") from None
 
@@ -94,20 +98,16 @@ def _csv_lines(text: str) -> Lines:
 READERS = {".jsonl": _json_lines, ".csv": _csv_lines}  # of logs, by the ending of a file
 
 
-def _number(field: str) -> float | str:
-    """A field as a number, if it is one."""
-    try:
-        return float(field)
-    except ValueError:
-        return field
-
-
 def _rows(lines: Iterable[tuple[int, dict[str, Any]]]) -> list[Row]:
     """The numbers of each line, after a check that they are those of an epoch after that of the line before."""
     rows: list[Row] = []
     count, last = 0, 0.0
     for number, line in lines:
-        row = {name: _finite(value) for name, value in line.items() if value is None or type(value) in (int, float)}
+        row: Row = {}
+        for name, value in line.items():
+            with suppress(ValueError, TypeError, OverflowError):  # a table, or a word
+                x = math.nan if value is None else float(value)
+                row[name] = x if math.isfinite(x) else None
         epoch = row.get("epoch")
         if epoch is None or epoch <= last:
             raise ValueError(f"line {number}: expected an epoch after {last:g}, found {line.get('epoch')!r:.40}")
@@ -115,8 +115,3 @@ def _rows(lines: Iterable[tuple[int, dict[str, Any]]]) -> list[Row]:
         check_count(count, LOG_VALUES, "epochs", "values")
         rows.append(row)
     return rows
-
-
-def _finite(value: float | None) -> float | None:
-    """The number, None if it is not finite or too large for float64."""
-    return float(value) if value is not None and -LARGEST <= value <= LARGEST else None

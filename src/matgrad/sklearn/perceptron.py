@@ -16,14 +16,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from matgrad.backends import BACKENDS
 from matgrad.backends.base import DTYPES
 from matgrad.callbacks import Callback
-from matgrad.callbacks.methods import FROM_DENSE, create_method
+from matgrad.callbacks.methods import create_method, starts_dense
 from matgrad.datasets.checking import checked_weights
 from matgrad.foundation.numbers import check_size, manual_seed, preserved_generator
 from matgrad.learning_rate import create_scheduler
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import layer_densities
 from matgrad.specifications.models import create_model
-from matgrad.specifications.parsing import Items, parse_call, parse_numbers, split_items
+from matgrad.specifications.parsing import Items, parse_numbers, split_items
 
 ACTIVATIONS = {"identity": "Linear", "logistic": "Sigmoid", "tanh": "HyperbolicTangent", "relu": "ReLU"}
 ENGINES = ("auto", *(name for name in BACKENDS if name != "sympy"))
@@ -96,7 +96,7 @@ class Perceptron(BaseEstimator):
                 [*hidden, "Linear"],
                 [self.n_features_in_, *sizes, outputs],
                 optimizers=self.optimizer,
-                densities=None if self._starts_dense() else self.density,
+                densities=None if starts_dense(self.sparse_training) else self.density,
             ).to(self.backend, dtype=dtype, device=self.device, matmul=self.matmul)
         self.n_iter_ = 0
         self.history_: dict[str, list] = {}
@@ -163,15 +163,11 @@ class Perceptron(BaseEstimator):
     def _loss_name(self) -> str:
         return self.default_loss if self.loss is None else self.loss
 
-    def _starts_dense(self) -> bool:
-        """Whether a method of sparse training makes a dense model sparse."""
-        return self.sparse_training is not None and parse_call(self.sparse_training).name in FROM_DENSE
-
     def _method(self) -> Callback | None:
         """The method of sparse training; one that starts from a dense model reaches the density."""
         if self.sparse_training is None:
             return None
-        if self.density is None or not self._starts_dense():
+        if self.density is None or not starts_dense(self.sparse_training):
             return create_method(self.sparse_training)
         return create_method(self.sparse_training, density=layer_densities(self.density, self._sizes()))
 

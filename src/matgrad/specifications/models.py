@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import zip_longest
+from itertools import chain, repeat, zip_longest
 from typing import Any
 
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
@@ -69,31 +69,44 @@ def create_model(
     """
     if densities is not None and supports is not None:
         raise ValueError("densities and supports: expected one of them")
+    per_layer: dict[str, Sequence[Any]] = {  # lists with an item per linear layer; a single one serves all
+        "dropouts": parse_numbers(dropouts, "dropout", float),
+        "values of renew": split_items(renew, "renew"),
+        "layer weights": split_items(weights, "layer weights"),
+    }
+    if unknown := {*per_layer["values of renew"]} - {*RENEWALS}:
+        raise ValueError(f"renew: expected 'step' or 'epoch', found {unknown.pop()!r}")
     if supports is None:
         fractions = layer_densities(1 if densities is None else densities, parse_numbers(sizes, "layer size"))
-        sparsity = _LayerItems(fractions, "densities")
+        per_layer["densities"] = fractions
     else:
-        sparsity = _LayerItems([None if S is None else as_support(S) for S in supports], "supports")
-        fractions = [1.0 if S is None else S.density or 1.0 for S in sparsity.values]  # an empty one is refused below
+        per_layer["supports"] = [None if S is None else as_support(S) for S in supports]  # of which none serves all
+        fractions = [1.0 if S is None else S.density or 1.0 for S in per_layer["supports"]]  # an empty one fails below
     check_bytes(model_bytes(layers, sizes, fractions), f"the model with sizes {sizes}")
     items = split_items(layers, "layer")
     kinds = _kinds(items)
-    rates = _LayerItems(parse_numbers(dropouts, "dropout", float), "dropouts")
-    renewals = _LayerItems(split_items(renew, "renew"), "values of renew")
-    if unknown := {*renewals.values} - {*RENEWALS}:
-        raise ValueError(f"renew: expected 'step' or 'epoch', found {unknown.pop()!r}")
-    distributions = _LayerItems(split_items(weights, "layer weights"), "layer weights")
+    further = {what: repeat(None if what == "supports" else values[0]) for what, values in per_layer.items()}
+    rows = zip(*(chain(values, further[what]) for what, values in per_layer.items()), strict=True)
+    taken: list[tuple[Any, ...]] = []  # the items of each linear layer so far
+
+    def take() -> tuple[Any, ...]:
+        taken.append(next(rows))
+        return taken[-1]
 
     M = MultilayerPerceptron()
     for position, (item, kind, (D, K)) in enumerate(zip(items, kinds, _sizes(kinds, sizes), strict=True), start=1):
         with at_position("layer", position):
-            layer = _create_layer(item, kind, D, K, [rates, renewals, sparsity])
-            for _, part in layer.walk():
-                if isinstance(part, LinearLayer):
-                    part.set_weights(distributions.take())
+            first = len(taken)
+            layer = _create_layer(item, kind, D, K, take)
+            parts = [part for _, part in layer.walk() if isinstance(part, LinearLayer)]
+            for part, (_, _, distribution, _) in zip(parts, taken[first:], strict=True):
+                part.set_weights(distribution)
         M.layers.append(layer)
-    for items_of_layers in (rates, renewals, sparsity, distributions):
-        items_of_layers.check()
+    n = len(taken)
+    for what, values in per_layer.items():
+        if len(values) not in (n, n if what == "supports" else 1):
+            expected = n if what == "supports" else f"1 or {n}"
+            raise ValueError(f"expected {expected} {what} for {n} linear layers, found {len(values)}")
     set_optimizers(M, optimizers)
     return M.to("auto")
 
@@ -101,7 +114,7 @@ def create_model(
 def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
     """About as many bytes as `create_model` takes: for weights, momentum and indices, and to draw the largest layer."""
     kinds, fractions = _kinds(split_items(layers, "layer")), parse_densities(densities)
-    pairs = [pair for kind, pair in zip(kinds, _sizes(kinds, sizes), strict=True) if not _keeps_size(kind)]
+    pairs = [pair for kind, pair in zip(kinds, _sizes(kinds, sizes), strict=True) if _has_size(kind)]
     if len(fractions) != len(pairs):  # one for all, or layers whose parts have their own
         fractions = [max(fractions)] * len(pairs)
     kept, drawn = 16 * sum(D + K for D, K in pairs), [0]
@@ -115,7 +128,7 @@ def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
 def _sizes(kinds: list[type], sizes: Items) -> list[tuple[int, int]]:
     """The number of inputs and outputs (D, K) of each layer."""
     numbers = parse_numbers(sizes, "layer size")
-    if len(numbers) != (expected := 1 + sum(not _keeps_size(kind) for kind in kinds)):
+    if len(numbers) != (expected := 1 + sum(map(_has_size, kinds))):
         raise ValueError(
             f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
             f"one per layer), found {len(numbers)}: {sizes}"
@@ -123,7 +136,7 @@ def _sizes(kinds: list[type], sizes: Items) -> list[tuple[int, int]]:
     D, *rest = (check_size(f"layer size {position}", n) for position, n in enumerate(numbers, start=1))
     pairs = []
     for kind in kinds:
-        K = D if _keeps_size(kind) else rest.pop(0)
+        K = rest.pop(0) if _has_size(kind) else D
         pairs.append((D, K))
         D = K
     return pairs
@@ -141,7 +154,12 @@ def set_optimizers(M: MultilayerPerceptron, optimizers: Items) -> None:
 
 def count_linear(layers: Items) -> int:
     """How many of the layers have a size of their own."""
-    return sum(not _keeps_size(kind) for kind in _kinds(split_items(layers, "layer")))
+    return sum(map(_has_size, _kinds(split_items(layers, "layer"))))
+
+
+def _has_size(kind: type) -> bool:
+    """Whether a layer of this kind, or with this activation function, has a size of its own in the list of sizes."""
+    return not getattr(kind, "keeps_size", False)
 
 
 def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
@@ -150,7 +168,7 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     If a layer is sparse, also the `densities`, but not the supports. It is an error if the settings of a user's layer,
     or the parts of any layer, differ from those that its specification makes.
     """
-    linear = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
+    linear = M.linear_layers()
     sizes = [M.layers[0].input_size, *(layer.output_size for layer in M.layers if not layer.keeps_size)]
     rates, renewals = zip(*map(_dropout, linear), strict=True) if linear else (("0",), ("step",))
     renewed = {renew for rate, renew in zip(rates, renewals, strict=True) if rate} or {"step"}
@@ -175,12 +193,11 @@ def _dropout(layer: LinearLayer) -> tuple[float, str]:
 def _check_specification(name: str, layer: Layer) -> None:
     """Raise if a layer differs from the one its specification makes."""
     specification = layer.specification()
-    dropouts = [_dropout(x) for _, x in layer.walk() if isinstance(x, LinearLayer)] or [(0.0, "step")]
-    rates, renewals = zip(*dropouts, strict=True)
-    items = [_LayerItems(rates, "dropouts"), _LayerItems(renewals, "values of renew"), _LayerItems([None], "supports")]
+    dropouts = [_dropout(x) for _, x in layer.walk() if isinstance(x, LinearLayer)]
+    items = ((*dropout, None, None) for dropout in chain(dropouts, repeat((0.0, "step"))))
     try:
         with preserved_generator():
-            made = _create_layer(specification, type(layer), layer.input_size, layer.output_size, items)
+            made = _create_layer(specification, type(layer), layer.input_size, layer.output_size, items.__next__)
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
     for found, expected in zip_longest(_settings(layer), _settings(made), fillvalue="nothing"):
@@ -196,36 +213,16 @@ def _settings(layer: Layer) -> Iterator[str]:
         yield f"{f'part {name}' if name else 'a layer'} {part.specification()} with {values}"
 
 
-class _LayerItems:
-    """A list with one item per linear layer, in the order of the model; a single one serves all, but for supports."""
-
-    def __init__(self, values: Sequence[Any], what: str) -> None:
-        self.values, self.what, self.is_shared, self.taken = values, what, what != "supports", 0
-
-    def take(self) -> Any:
-        """The item of the next linear layer."""
-        self.taken += 1
-        if self.taken <= len(self.values):
-            return self.values[self.taken - 1]
-        return self.values[0] if self.is_shared else None
-
-    def check(self) -> None:
-        """Raise if there is another number of items than of linear layers."""
-        n, found = self.taken, len(self.values)
-        if found != n and not (self.is_shared and found == 1):
-            expected = f"1 or {n}" if self.is_shared else n
-            raise ValueError(f"expected {expected} {self.what} for {n} linear layers, found {found}")
-
-
-def _create_layer(item: str, kind: type[Any], D: int, K: int, items: Sequence[_LayerItems]) -> Layer:
+def _create_layer(item: str, kind: type[Any], D: int, K: int, take: Callable[[], Sequence[Any]]) -> Layer:
     """The layer, or the activation layer with the activation function, that the item names.
 
-    The layer and its linear parts take the next of the items: dropout rates, renewals, and supports or densities.
+    For the layer and its linear parts, in this order, `take` gives a dropout rate, when dropout is renewed, what the
+    weights are drawn from, which is for the caller, and a support or a density.
     """
     options: dict[str, Any] = {}
     made = ActivationLayer if issubclass(kind, ActivationFunction) else kind
     if issubclass(made, LinearLayer):
-        rate, renew, sparsity = (x.take() for x in items)
+        rate, renew, _, sparsity = take()
         made = DROPOUT_LAYERS.get(made, made) if rate else made
         if issubclass(made, LinearDropoutLayer):
             options = {"dropout": rate, "renew": renew}
@@ -238,7 +235,7 @@ def _create_layer(item: str, kind: type[Any], D: int, K: int, items: Sequence[_L
     layer: Layer = create(item, {parse_call(item).name: made}, "layer", D, K, **options)
     for _, part in layer.walk():
         if isinstance(part, LinearLayer) and part is not layer:
-            rate, renew, sparsity = (x.take() for x in items)
+            rate, renew, _, sparsity = take()
             if isinstance(part, LinearDropoutLayer):
                 part.set_dropout(rate or part.dropout, renew if rate else part.renew)
             elif rate:
@@ -261,8 +258,3 @@ def _kinds(items: list[str]) -> list[type]:
         with at_position("layer", position):
             kinds.append(lookup(parse_call(item).name, {**LAYERS, **ACTIVATIONS}, "layer"))
     return kinds
-
-
-def _keeps_size(kind: type) -> bool:
-    """Whether a layer of this kind has no size of its own in the list of sizes."""
-    return issubclass(kind, Layer) and kind.keeps_size

@@ -11,8 +11,9 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from matgrad.foundation.limits import FLOAT32, NESTED, check_count
@@ -38,9 +39,11 @@ def parse_call(specification: str) -> Call:
     if not isinstance(specification, str):
         raise TypeError(f"expected a string such as 'Name(argument, ...)', found {specification!r}")
     match = _CALL.fullmatch(specification)
-    if match is None or (depth := _depth(body := match[2] or "")) < 0:
+    body = "" if match is None else match[2] or ""
+    depths = _depths(body)
+    if match is None or min(depths) < 0 or depths[-1] != 0:
         raise ValueError(f"cannot read {specification!r}: expected Name or Name(argument, ...)")
-    check_count(depth, NESTED, _shortened(specification), "specifications inside each other")
+    check_count(max(depths), NESTED, _shortened(specification), "specifications inside each other")
     call = Call(match[1])
     if not body.strip():
         return call
@@ -174,26 +177,16 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
-def _depth(string: str) -> int:
-    """How deep parentheses are nested; -1 if they are not balanced."""
-    depth = deepest = 0
-    for character in string:
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if depth < 0:
-            return -1
-        deepest = max(deepest, depth)
-    return deepest if depth == 0 else -1
+def _depths(string: str) -> list[int]:
+    """How many parentheses are open before each character, and at the end."""
+    return [*accumulate(({"(": 1, ")": -1}.get(character, 0) for character in string), initial=0)]
 
 
 def _split(string: str, separators: str) -> list[str]:
     """The parts of a string between separators outside parentheses."""
-    found, depth, start = [], 0, 0
-    for i, character in enumerate(string):
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character in separators and depth == 0:
-            found.append(string[start:i])
-            start = i + 1
-    return [*found, string[start:]]
+    depths = _depths(string)
+    cuts = [i for i, character in enumerate(string) if character in separators and depths[i] == 0]
+    return [string[before + 1 : cut] for before, cut in pairwise([-1, *cuts, len(string)])]
 
 
 def _value(string: str) -> Any:
@@ -204,10 +197,8 @@ def _value(string: str) -> Any:
     if string in ("True", "False"):
         return string == "True"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(string)
-        except ValueError:
-            pass
     return string
 
 
@@ -234,6 +225,4 @@ def _shortened(value: Any) -> str:
 
 
 def _usage(parameter: inspect.Parameter) -> str:
-    if parameter.default is parameter.empty:
-        return parameter.name
-    return f"{parameter.name}={parameter.default!r}"
+    return parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
