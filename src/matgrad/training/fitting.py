@@ -96,15 +96,15 @@ def fit(
     `verbose` shows them, in a notebook as a live table and plot. `resume` continues a checkpoint; `epochs` counts
     those before it too. See `stochastic_gradient_descent` for the rest.
     """
-    epoch_data = X if callable(X) else None
-    if epoch_data is not None and not (T is None and sample_weight is None):
+    is_function = callable(X)
+    if is_function and not (T is None and sample_weight is None):
         raise ValueError("X is a function of the epoch, which returns (X, T): expected no T and no sample_weight")
-    examples = _checked("", (X, T, sample_weight)) if epoch_data is None else _of_epoch(epoch_data, 0)
+    examples = _checked("the data of epoch 0", X(0)) if is_function else _checked("", (X, T, sample_weight))
     loss = default_loss(M, examples[1]) if loss is None else create_loss(loss)
     check_loss(M, loss)
     if early_stopping is not None and (validation is None or not statistics):
         raise ValueError("early_stopping needs validation data and statistics")
-    if epoch_data is not None and isinstance(validation, Real):
+    if is_function and isinstance(validation, Real):
         raise ValueError("validation: no fraction of data that differs by epoch can be held out; expected (X, T)")
     parts = _parts(examples, validation, test, seed)
     inputs, targets = _normalizations(M, loss, *parts[""][:2], normalize, normalize_targets)
@@ -125,12 +125,13 @@ def fit(
         return result.to(M.backend.name, dtype=M.dtype, device=M.device)
 
     def loader_of_epoch(i: int) -> DataLoader:
-        assert epoch_data is not None
-        return loader("", _of_epoch(epoch_data, i), None if seed is None else (seed, i)) if i else first
+        if not i:
+            return first
+        return loader("", _checked(f"the data of epoch {i}", X(i)), None if seed is None else (seed, i))
 
     loaders = {prefix: loader(prefix.replace("_", " "), part) for prefix, part in parts.items()}
     first = loaders[""]
-    data: Data = first if epoch_data is None else loader_of_epoch
+    data: Data = loader_of_epoch if is_function else first
     metric = metric or ("rmse" if classes is None else "accuracy")
     own: list[Callback] = [Statistics(loaders, metric, every_epoch=statistics)]
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
@@ -160,11 +161,6 @@ def _parts(examples: Part, validation: Any, test: Any, seed: int | None) -> dict
     if test is not None:
         parts["test_"] = _checked("test", test, " or None")
     return parts
-
-
-def _of_epoch(data: Callable[[int], Any], epoch: int) -> Part:
-    """The examples of an epoch."""
-    return _checked(f"the data of epoch {epoch}", data(epoch))
 
 
 def _checked(name: str, part: Any, other: str = "") -> Part:
