@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.problems import Setting, generated
-from harness.reports import by_point, common_notes, finish, footnote, installed, items, lines, parser
+from harness.reports import by_point, common_notes, finish, footnote, installed, items, legend, lines, parser
 from harness.team import Record, measure
 from matgrad.foundation.writing import Table
 from paper import TOOLS
@@ -68,7 +68,7 @@ def tables(record: Record) -> list[Table]:
 
 def figure(record: Record) -> Figure:
     """One panel per axis."""
-    from matgrad.inspection.figures import legend, new_figure
+    from matgrad.inspection.figures import new_figure
 
     curves = record["curves"]
     drawn, axes = new_figure(1.5 + 5 * len(curves), 4.6, len(curves), sharey=True)

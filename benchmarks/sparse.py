@@ -21,6 +21,7 @@ from harness.reports import (
     footnote,
     installed,
     items,
+    legend,
     lines,
     log_scales,
     parser,
@@ -198,7 +199,7 @@ def notes(record: Record) -> list[str]:
 
 def figure(record: Record) -> Figure:
     """Panels for the seconds, the memory, the cost of a weight and the batch size."""
-    from matgrad.inspection.figures import legend, new_figure
+    from matgrad.inspection.figures import new_figure
 
     drawn, axes = new_figure(11.5, 7.5, 2, rows=2)
     tools, points, batches = record["tools"], record["points"], record["batches"]

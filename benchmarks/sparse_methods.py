@@ -22,7 +22,7 @@ import numpy as np
 
 from baselines.methods import DENSE, FILES, PYTORCH, Run, train
 from harness.problems import Setting
-from harness.reports import absent, finish, head, items, parser, read, write
+from harness.reports import absent, finish, head, items, legend, parser, read, write
 from harness.team import Record, environment_of, say
 from matgrad import datasets
 from matgrad.foundation.writing import Table
@@ -232,7 +232,7 @@ def notes(record: Record) -> list[str]:
 
 def figure(record: Record) -> Figure:
     """A column per data set; rows for accuracy, seconds and operations: means, and shaded from smallest to largest."""
-    from matgrad.inspection.figures import COLOURS, grid, legend, new_figure
+    from matgrad.inspection.figures import COLOURS, grid, new_figure
 
     names = [name for name in record["data"] if points(record, name, "test accuracy")] or ["mnist"]
     rows = list(QUANTITIES)[:3]

@@ -10,7 +10,7 @@ import runpy
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -205,6 +205,12 @@ def footnote(figure: Figure, record: Record, more: str = "") -> None:
     about, options = record["machine"], record["options"]
     text = f"{about['processor']}, {about['threads']} threads, {options['dtype']}; "
     figure.supxlabel(f"{text}medians of {options['rounds']} interleaved rounds{more}", fontsize=8, color=GREY)
+
+
+def legend(figure: Figure, axes: Iterable[Axes]) -> None:
+    """One legend for all axes, outside, at the right."""
+    known = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(known.values(), known.keys(), loc="outside right upper", frameon=False, fontsize=8.5)
 
 
 def bars(ax: Axes, rows: list[Record], values: list[float], labels: list[str]) -> None:

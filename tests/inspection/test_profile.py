@@ -250,13 +250,13 @@ def test_a_layer_without_source_is_timed_by_its_variables_or_as_a_whole(compiled
     row = by_name(p)[f"layer 1 Typed.{quantity}"]
     assert row.seconds > 0
     assert row.flops == (2 * 2 * N * D * K if compiled else None)
-    assert p._phases[row.name] == "feedforward"
+    assert p.phases()[row.name] == "feedforward"
 
 
 def test_variables_without_an_equation_of_their_own_have_a_phase():
     p = trained(model("numpy", "SReLU;Linear"))
     assert {"layer 1 SReLULayer.L", "layer 1 SReLULayer.R"} <= by_name(p).keys()
-    assert p._phases["layer 1 SReLULayer.L"] == "backpropagate"
+    assert p.phases()["layer 1 SReLULayer.L"] == "backpropagate"
 
 
 # -- the table ---------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def some_rows() -> list[Row]:
 
 
 def test_the_table_has_a_line_a_row_with_rates_and_bars():
-    head, first, second, last = (text + bar for text, bar in table(some_rows(), width=110))
+    head, first, second, last = table(some_rows(), width=110)
     assert head.split() == ["seconds", "share", "calls", "FLOP", "GFLOP/s", "bytes", "GB/s"]
     values = ["0.5000", "50.0", "%", "10", "2", "G", "4.0", "40.3", "M", "0.1"]
     assert first.split()[:-1] == ["layer", "1", "ActivationLayer.DW", *values]
@@ -282,7 +282,7 @@ def test_the_table_has_a_line_a_row_with_rates_and_bars():
 
 @pytest.mark.parametrize("width", [20, 60])
 def test_a_narrow_table_leaves_columns_out(width: int):
-    lines = [text + bar for text, bar in table(some_rows(), width)]
+    lines = table(some_rows(), width)
     least = 26 + 9 + 8 + 2 + 10  # name, seconds, share, and a short bar
     assert max(map(len, lines)) <= max(width, least)
     assert "share" in lines[0]

@@ -15,8 +15,8 @@ import torch
 from index_support import Numbers
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
-from matgrad.inspection.gradients import gradient_checks
 from matgrad.inspection.observing import observed
+from matgrad.inspection.verdicts import gradient_checks
 from matgrad.judges.algebra import MakeLayer
 from matgrad.judges.definitions import SOFTMAX
 from matgrad.judges.index_judge import SymbolicSizes, Symbols
@@ -106,7 +106,8 @@ def check_layer(make: MakeLayer, seed: int, options: dict[str, bool]) -> int:
     layer = symbols.layer(make, **options)
     X = symbols.symbols("X", symbols.sizes("N"), layer.input_size)
     # the name of each gradient, and what the layer computes
-    equations = gradient_checks(layer, X, symbols, "", lambda cls, name, origin, sizes, found, *_: (name, found))
+    symbols.verdict = lambda cls, name, origin, sizes, found, *_: (name, found)
+    equations = gradient_checks(layer, X, symbols)
     tensors = layer.clone()
     vars(tensors).update({name: numbers.numeric(value) for name, value in vars(layer).items()})
     variables = {name: getattr(tensors, name) for name in layer.parameters} | {"X": numbers.tensor(X)}

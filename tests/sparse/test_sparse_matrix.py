@@ -237,11 +237,11 @@ def test_a_matrix_on_another_support(framework: Framework):
     old, new = some_support(9, 8, 0.4, seed=1), some_support(9, 8, 0.4, seed=2)
     W = random_matrix(framework, old)
     assert 0 < (mask_of(old) & mask_of(new)).sum() < min(old.nnz, new.nnz)
-    for V in (W.on(new), restricted(W, new), restricted(W.to_dense(), new)):
+    for V in (restricted(W, new), restricted(W.to_dense(), new)):
         assert V.support is new
         assert_close(V.to_dense(), dense(W) * mask_of(new), tolerance=0.0, context=str(framework))
     with pytest.raises(ValueError, match="expected a support of size 9 × 8"):
-        W.on(some_support(8, 9, 0.4))
+        restricted(W, some_support(8, 9, 0.4))
 
 
 # -- element by element ------------------------------------------------------------------------

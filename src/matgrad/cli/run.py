@@ -39,7 +39,7 @@ from matgrad.distributed import current, is_first
 from matgrad.foundation.machine import machine, set_threads, threads, versions
 from matgrad.foundation.numbers import manual_seed
 from matgrad.foundation.writing import as_json, write_json, write_or_rescue
-from matgrad.inspection.profiling import Profile, profile, table
+from matgrad.inspection.profiling import Profile, profile
 from matgrad.specifications.models import model_specification, set_optimizers
 from matgrad.storage.models import check_ending, load
 from matgrad.training import Training
@@ -246,9 +246,7 @@ class TrainingRun:
         if self.M.device not in (None, "cpu"):  # where compiling takes long
             say(f"compiling took {run.compilation_seconds:.2f} of the train seconds")
         if self.profile is not None:
-            kind = self.options["timer"]
-            lines = [(text + bar).rstrip() for text, bar in table(self.profile.rows(kind))]
-            say("\n".join([*lines, *self.profile.notes(kind)]))
+            say(self.profile.text(self.options["timer"]))
 
     # -- what is written ----------------------------------------------------------------------
     def _finish(self, results: dict[str, float], started: float) -> None:

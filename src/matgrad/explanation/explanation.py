@@ -13,12 +13,14 @@ import numpy as np
 
 from matgrad.datasets import DataLoader
 from matgrad.datasets.checking import checked_examples
-from matgrad.explanation.passes import Pass, Phase, Result
+from matgrad.explanation.passes import Pass, Result
 from matgrad.explanation.text import equation_text, explanation_text
 from matgrad.explanation.verdicts import Judge, Verdict
+from matgrad.foundation.imports import deferred
 from matgrad.foundation.writing import atomic_write
 from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.naming import full_name
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
 from matgrad.sparse.matrix import SparseMatrix
@@ -30,22 +32,17 @@ if TYPE_CHECKING:
 MOST = 1_000_000  # limit of elements in all matrices of an explanation
 
 
-@dataclass(frozen=True, repr=False)
-class Explained:
-    """One equation of a training step, with its value."""
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Explained(Result):
+    """One equation of a training step, with its value: a matrix of NumPy, a `SparseMatrix`, or a number."""
 
-    phase: Phase
-    layer: str  # '2', or '3.1' for a part of layer 3; '' for the loss
-    name: str  # of the value, such as DW2
-    quantity: str  # what the class calls it, such as DW
-    value: np.ndarray | SparseMatrix | float
     written: Written  # in LaTeX and in characters, with its source
     verdict: Verdict
 
     @property
     def title(self) -> str:
         """The equation with its layer: ``layer 2 ActivationLayer.DW``."""
-        return f"{f'layer {self.layer} ' if self.layer else ''}{self.written.owner}.{self.quantity}"
+        return full_name(self.layer, self.owner, self.quantity)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,10 +54,7 @@ class Explained:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        from matgrad.explanation.notebook import explained_html
-
-        return explained_html(self)
+    _repr_html_ = deferred("matgrad.explanation.notebook", "explained_html")
 
 
 @dataclass(frozen=True)
@@ -158,7 +152,14 @@ def explain(
     judge = Judge(copy, loss, X, T, results)
     if verify:
         judge.verify(progress)
-    equations = [_explained(r, writer(r, value), judge(r)) for r, value in zip(results, values, strict=True)]
+    equations = [
+        Explained(
+            **vars(r) | {"value": r.value if np.shape(r.value) else float(r.value)},
+            written=writer(r, x),
+            verdict=judge(r),
+        )
+        for r, x in zip(results, values, strict=True)
+    ]
     symbols = {value: writer.symbol(value) for value in program.values if value in writer.latex.names}
     return Explanation(copy, loss, eta, X, T, equations, program, values, symbols)
 
@@ -169,12 +170,6 @@ def _checked_rate(eta: Any) -> float:
     if rate.shape or rate.dtype.kind not in "iuf" or not 0 < rate < math.inf:
         raise ValueError(f"eta: expected a number above 0, found {eta!r}")
     return float(rate)
-
-
-def _explained(r: Result, w: Written, verdict: Verdict) -> Explained:
-    """A result, with how it is written and what is known of it."""
-    value = r.value if isinstance(r.value, SparseMatrix) or np.ndim(r.value) else float(r.value)
-    return Explained(r.phase, r.path, r.name, r.quantity, value, w, verdict)
 
 
 def _batch(M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -191,7 +186,7 @@ def _batch(M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray) -
 
 def _check_size(program: Program) -> None:
     """Raise if a step has more than `MOST` elements."""
-    count = sum(int(np.prod([int(n) for n in x.shape[:2]])) for x in program.values)
+    count = sum(math.prod(map(int, x.shape[:2])) for x in program.values)
     if count > MOST:
         raise ValueError(
             f"explain: the step has matrices with {count:,} elements in all, expected at most {MOST:,}; "
@@ -201,16 +196,12 @@ def _check_size(program: Program) -> None:
 
 def _separated(program: Program, keys: list[str]) -> list[Value]:
     """The output of each key, as a value of its own: a copy where it is an input, or has appeared before."""
-    found: list[Value] = []
-    taken: set[Value] = set()
+    found: dict[Value, None] = {}
     end = max(value.order for value in program.values) + 1
-    for key in keys:
-        value = program.outputs[key]
-        if value in taken or value.kind == "source":
-            value = Value("copy", (value,), value.shape, value.dtype, order=end)
-        taken.add(value)
-        found.append(value)
-    return found
+    for value in map(program.outputs.__getitem__, keys):
+        is_new = value not in found and value.kind != "source"
+        found[value if is_new else Value("copy", (value,), value.shape, value.dtype, order=end)] = None
+    return [*found]
 
 
 def _names(e: Explained) -> list[str]:

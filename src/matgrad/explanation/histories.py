@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -75,24 +75,17 @@ Curve = list[tuple[int, float]]  # epochs and finite values
 def _curves(history: Mapping[str, Sequence], measure: str) -> dict[str, Curve]:
     """The values of a measure by the part of the data; without those that are not finite."""
     epochs = history.get("epoch", ())
-    found = {part: values for name, values in history.items() for m, part in [measure_and_part(name)] if m == measure}
-    curves = {
-        part: [(int(i), float(x)) for i, x in zip(epochs, values, strict=True) if _can_be_drawn(x)]
-        for part, values in found.items()
-        if part and len(values) == len(epochs)
-    }
-    return {part: _thinned(curve) for part, curve in curves.items() if curve}
-
-
-def _can_be_drawn(x: Any) -> bool:
-    """Whether x is a number of a size that can be drawn."""
-    return isinstance(x, Real) and abs(float(x)) < LARGEST
-
-
-def _thinned(curve: Curve) -> Curve:
-    """At most `MOST_POINTS` points of a curve, the first and last among them."""
-    places = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), MOST_POINTS)).round().astype(int))
-    return [curve[i] for i in places]
+    curves: dict[str, Curve] = {}
+    for name, values in history.items():
+        found, part = measure_and_part(name)
+        if found != measure or not part or len(values) != len(epochs):
+            continue
+        curve = [(int(i), float(x)) for i, x in zip(epochs, values, strict=True) if isinstance(x, Real)]
+        curve = [(i, x) for i, x in curve if abs(x) < LARGEST]
+        if curve:  # at most `MOST_POINTS` points, the first and the last among them
+            places = np.linspace(0, len(curve) - 1, min(len(curve), MOST_POINTS)).round().astype(int)
+            curves[part] = [curve[i] for i in places]
+    return curves
 
 
 def _plot(measure: str, curves: Mapping[str, Curve]) -> str:

@@ -17,7 +17,8 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.explanation.text import summary
-from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.matrix import values_of, with_values
+from matgrad.sparse.support import Support
 
 
 @lru_cache(maxsize=4096)
@@ -85,15 +86,17 @@ def matrix_html(A: Any, symbol: str = "") -> str:
     if not np.ndim(table.values):
         return mathml(f"{symbol} = {table.values:.6g}" if symbol else f"{table.values:.6g}")
     rows, columns = _shown(table.shape[0], MOST_ROWS), _shown(table.shape[1], MOST_COLUMNS)
-    head = "".join(f'<th scope="col" style="{INDEX}">{_index(j)}</th>' for j in columns)
+    head = "".join(f'<th scope="col" style="{INDEX}">{"…" if j is None else j}</th>' for j in columns)
     lines = [f'<tr style="{PLAIN}"><td style="{CELL}"></td>{head}</tr>']
+    gap = f'<td style="{CELL};text-align:center;opacity:.5">…</td>'
     for i in rows:
-        cells = "".join(_gap() if i is None or j is None else table.cell(i, j) for j in columns)
-        lines.append(f'<tr style="{PLAIN}"><th scope="row" style="{INDEX}">{_index(i)}</th>{cells}</tr>')
+        cells = "".join(gap if i is None or j is None else table.cell(i, j) for j in columns)
+        index = "…" if i is None else i
+        lines.append(f'<tr style="{PLAIN}"><th scope="row" style="{INDEX}">{index}</th>{cells}</tr>')
     style = "border-collapse:separate;border-spacing:1px;border:none;margin:0;font-size:.9em;width:auto"
     content = f'<table style="{style};font-variant-numeric:tabular-nums">{"".join(lines)}</table>'
     is_cut = None in rows or None in columns
-    return _figure(content, table, symbol, table.summary() if is_cut else "")
+    return _figure(content, table, symbol, summary(table.matrix) if is_cut else "")
 
 
 def picture_html(A: Any, symbol: str = "") -> str:
@@ -113,7 +116,7 @@ def picture_html(A: Any, symbol: str = "") -> str:
     image = (
         f'<img {size} style="{style}" alt="heat map, {size_html(table.shape)}" src="data:image/png;base64,{source}"/>'
     )
-    return _figure(image, table, symbol, table.summary())
+    return _figure(image, table, symbol, summary(table.matrix))
 
 
 def size_html(shape: Iterable[Any]) -> str:
@@ -125,12 +128,13 @@ class Entries:
     """The elements of a matrix of any backend, dense or sparse, as numbers of NumPy."""
 
     def __init__(self, A: Any) -> None:
-        self.support = A.support if isinstance(A, SparseMatrix) else None
-        values = A.values if isinstance(A, SparseMatrix) else A
+        values = values_of(A)
         if not isinstance(values, np.ndarray | np.generic | float | int):
             values = backend_of(values).to_numpy(values)
         self.values = np.asarray(values)
-        self.shape: tuple[int, int] = self.values.shape if self.support is None else self.support.shape
+        self.matrix = with_values(A, self.values)
+        self.shape: tuple[int, int] = self.matrix.shape
+        self.support: Support | None = getattr(self.matrix, "support", None)
 
     @cached_property
     def finite(self) -> np.ndarray:
@@ -151,52 +155,31 @@ class Entries:
         digits = max(0, 2 - math.floor(math.log10(self.largest)))
         return (f"{{:.{digits}f}}" if digits <= 5 and smallest >= 10.0**-digits else "{:.3g}").format
 
-    def __getitem__(self, position: tuple[int, int]) -> Any:
-        """An element, or None if it is not stored."""
-        i, j = position
-        if self.support is None:
-            return self.values[i, j]
-        start, end = self.support.starts[i : i + 2]
-        k = start + np.searchsorted(self.support.columns[start:end], j)
-        return self.values[0, k] if k < end and self.support.columns[k] == j else None
-
     def cell(self, i: int, j: int) -> str:
-        """An element as a cell of a table."""
-        a = self[i, j]
-        if a is None:
-            return f'<td style="{CELL};text-align:center;opacity:.35">·</td>'
+        """An element as a cell of a table; a dot if it is not stored."""
+        if self.support is not None:
+            start, end = self.support.starts[i : i + 2]
+            k = start + np.searchsorted(self.support.columns[start:end], j)
+            if k == end or self.support.columns[k] != j:
+                return f'<td style="{CELL};text-align:center;opacity:.35">·</td>'
+        a = self.values[i, j] if self.support is None else self.values[0, k]
         if not np.isfinite(a):
             return f'<td style="{CELL};color:#e5484d;font-weight:bold">{a}</td>'
         if not a:
             return f'<td style="{CELL}">0</td>'
-        color = _css(float(a) / self.largest)
+        rgb = ",".join(map(str, POSITIVE if a > 0 else NEGATIVE))
+        color = f"rgba({rgb},{STRONGEST * abs(float(a) / self.largest):.2f})"
         return f'<td style="{CELL.replace("background:none", f"background:{color}")}">{self.format(a)}</td>'
-
-    def summary(self) -> str:
-        """What is known of all elements."""
-        with np.errstate(all="ignore"):
-            return summary(self.values if self.support is None else SparseMatrix(self.support, self.values))
 
     def blocks(self) -> np.ndarray:
         """The matrix with at most `PICTURE` rows and columns: the largest elements of blocks, nan where none is."""
-        if self.support is None:
-            high, low = _reduced(np.maximum, self.values), _reduced(np.minimum, self.values)
-        else:
-            shape = tuple(min(n, PICTURE) for n in self.shape)
-            places = self.support.row_indices(), self.support.columns
-            at = tuple(i.astype(np.int64) * k // n for i, k, n in zip(places, shape, self.shape, strict=True))
-            high, low = np.full(shape, -np.inf), np.full(shape, np.inf)
-            np.maximum.at(high, at, self.values[0])
-            np.minimum.at(low, at, self.values[0])
+        S, shape = self.support, tuple(min(n, PICTURE) for n in self.shape)
+        places = np.indices(self.shape).reshape(2, -1) if S is None else (S.row_indices(), S.columns)
+        at = tuple(i.astype(np.int64) * k // n for i, k, n in zip(places, shape, self.shape, strict=True))
+        high, low = np.full(shape, -np.inf), np.full(shape, np.inf)
+        np.maximum.at(high, at, self.values.reshape(-1))
+        np.minimum.at(low, at, self.values.reshape(-1))
         return np.where(low > high, np.nan, np.where(high >= -low, high, low))
-
-
-def _reduced(function: np.ufunc, A: np.ndarray) -> np.ndarray:
-    """The results of the function for the blocks of a dense matrix."""
-    for axis, size in enumerate(A.shape):
-        if size > PICTURE:
-            A = function.reduceat(A, -(-np.arange(PICTURE) * size // PICTURE), axis=axis)
-    return A.astype(np.float64)
 
 
 def _figure(content: str, table: Entries, symbol: str, note: str) -> str:
@@ -217,19 +200,6 @@ def _shown(size: int, most: int) -> list[int | None]:
         return list(range(size))
     last = most // 3
     return [*range(most - last - 1), None, *range(size - last, size)]
-
-
-def _index(i: int | None) -> str:
-    return "…" if i is None else str(i)
-
-
-def _gap() -> str:
-    return f'<td style="{CELL};text-align:center;opacity:.5">…</td>'
-
-
-def _css(x: float) -> str:
-    """The color of a number from -1 to 1."""
-    return f"rgba({','.join(map(str, POSITIVE if x > 0 else NEGATIVE))},{STRONGEST * abs(x):.2f})"
 
 
 def _colors(A: np.ndarray) -> np.ndarray:

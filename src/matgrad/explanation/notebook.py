@@ -12,6 +12,7 @@ import numpy as np
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import DTYPES
 from matgrad.explanation.html import LINE, MUTED, PLAIN, mathml, matrix_html, muted, picture_html, size_html, table_html
+from matgrad.explanation.text import HEADINGS
 from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, Equation, equations
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from matgrad.program.program import Program
 
 MOST_LINES = 150  # of a program
-NAMES = dict(zip(METHODS, ("feedforward", "backpropagation"), strict=True))
 CELL = f"{PLAIN};border-bottom:{LINE};padding:5px 20px 5px 0;text-align:left;vertical-align:top"
 HEAD = f"{CELL};{MUTED};font-weight:normal"
 RIGHT = "text-align:right"
@@ -61,10 +61,10 @@ def model_html(M: MultilayerPerceptron) -> str:
 def _equations_of(layer: Layer) -> str:
     """The equations of feedforward, and those of backpropagation folded."""
     try:
-        forward, backward = ([_formula(e, layer) for e in found] for found in _executed(layer, _sizes(layer)).values())
+        forward, backward = ([_formula(e, layer) for e in found] for found in _executed(layer)[0].values())
     except ValueError as error:
         return muted(str(error))
-    return "".join(forward) + (_folded(muted(NAMES["backpropagate"]), "".join(backward)) if backward else "")
+    return "".join(forward) + (_folded(muted("backpropagation"), "".join(backward)) if backward else "")
 
 
 # -- layers ---------------------------------------------------------------------------------------
@@ -105,34 +105,34 @@ def _definition(cls: type) -> str:
 
 def _table_of_equations(layer: Layer) -> str:
     try:
-        found = _executed(layer, sizes := _sizes(layer))
+        found, sizes = _executed(layer)
     except ValueError as error:
         return muted(str(error))
-    lines = []
-    for method, listed in found.items():
-        for k, equation in enumerate(listed):
-            source = f"{_code(equation.source)}<br/>{muted(place(equation))}"
-            lines.append(
-                [muted(NAMES[method]) if not k else "", _formula(equation, layer), sizes.get(equation, ""), source]
-            )
+    lines = [
+        [
+            "" if k else muted(HEADINGS[method].lower()),
+            _formula(equation, layer),
+            sizes.get(equation, ""),
+            f"{_code(equation.source)}<br/>{muted(place(equation))}",
+        ]
+        for method, listed in found.items()
+        for k, equation in enumerate(listed)
+    ]
     sides = [CELL, CELL, f"{CELL};white-space:nowrap", CELL]
     return table_html(["", "equation", "size", "source"], lines, sides, HEAD) if lines else ""
 
 
-def _executed(layer: Layer, sizes: dict[Equation, str]) -> dict[str, list[Equation]]:
-    """The equations of each method that have a size, which are those of the present mode; all of them if none has."""
-    found = {method: equations(type(layer), method) for method in METHODS}
-    return {method: [e for e in listed if e in sizes] or listed for method, listed in found.items()}
+def _executed(layer: Layer) -> tuple[dict[str, list[Equation]], dict[Equation, str]]:
+    """The equations of each method that run in the present mode, or all if none does, and the sizes of their values."""
+    found, sizes = {method: equations(type(layer), method) for method in METHODS}, _sizes(layer)
+    return {method: [e for e in listed if e in sizes] or listed for method, listed in found.items()}, sizes
 
 
 class _Pass(Computation):
     """Feedforward and backpropagation of one layer, to see what sizes the values of its equations have."""
 
     inputs = ("X", "DY")
-
-    def __init__(self, layer: Layer) -> None:
-        super().__init__(MultilayerPerceptron([layer]), None)
-        self.sizes: dict[Equation, str] = {}
+    sizes: dict[Equation, str]
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """Y"""
@@ -153,9 +153,9 @@ class _Pass(Computation):
 
 def _sizes(layer: Layer) -> dict[Equation, str]:
     """The sizes of the values of the equations that a layer executes, N for the number of examples."""
-    own = _Pass(layer.clone())
-    state = own.template.state()
-    matrices = [*matrices_of(state).values()]
+    own = _Pass(MultilayerPerceptron([layer.clone()]), None)
+    own.sizes, state = {}, own.template.state()
+    matrices = matrices_of(state).values()
     backend = backend_of(*matrices) if matrices else get_backend("numpy")
     dtype = next(filter(DTYPES.__contains__, map(backend.dtype, matrices)), "float64")
     with suppress(Exception):  # a layer that is being written may fail in any way: then sizes are missing

@@ -33,6 +33,8 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
     program = explanation.program
     values = all_values(program)
     indices = {value: i for i, value in enumerate(values)}
+    bound = supports_of(explanation.M.state())
+    supports = {name: value.support or bound[name] for name, value in program.supports.items()}
     given = explanation.M.state() | {"X": explanation.X, "T": explanation.T, "eta": explanation.eta}
     loss = next(i for i, e in enumerate(explanation) if e.phase == "loss")
     return {
@@ -40,7 +42,7 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
         "network": _network(explanation),
         "values": [_value(value, indices) for value in values],
         "inputs": {name: np.asarray(given[name]).tolist() for name in program.inputs if name not in program.supports},
-        "supports": _supports(explanation),
+        "supports": {x: {"rows": S.row_indices().tolist(), "columns": S.columns.tolist()} for x, S in supports.items()},
         "outputs": {name: indices[program.outputs[name]] for name in program.inputs if name in program.outputs},
         "loss": indices[explanation.values[loss]],
         "symbols": {str(indices[value]): mathml(latex) for value, latex in explanation.symbols.items()},
@@ -74,23 +76,22 @@ def _network(explanation: Explanation) -> dict[str, Any]:
         describe(x, "Optimizer", ("x", "Dx")) for _, layer in M.walk() for x in layer._optimizers.values()
     )
     return {
-        "layers": [_layer(name, layer) for name, layer in M.walk()],
+        "layers": [
+            {
+                "name": name,
+                "class": type(layer).__name__,
+                "specification": _name(layer),
+                "inputs": layer.input_size,
+                "outputs": layer.output_size,
+                "density": getattr(layer, "density", 1.0),
+                "definition": definition(type(layer)),
+            }
+            for name, layer in M.walk()
+        ],
         "loss": type(explanation.loss).__name__,
         "optimizer": ", ".join(optimizers),
         "eta": explanation.eta,
         "examples": len(explanation.X),
-    }
-
-
-def _layer(name: str, layer: Layer) -> dict[str, Any]:
-    return {
-        "name": name,
-        "class": type(layer).__name__,
-        "specification": _name(layer),
-        "inputs": layer.input_size,
-        "outputs": layer.output_size,
-        "density": getattr(layer, "density", 1.0),
-        "definition": definition(type(layer)),
     }
 
 
@@ -101,31 +102,20 @@ def _value(value: Value, indices: dict[Value, int]) -> dict[str, Any]:
     return line | ({} if value.number is None else {"number": float(value.number)})
 
 
-def _supports(explanation: Explanation) -> dict[str, dict[str, list[int]]]:
-    """The rows and columns of the stored elements of each support."""
-    bound = supports_of(explanation.M.state())
-    found = {name: value.support or bound[name] for name, value in explanation.program.supports.items()}
-    return {name: {"rows": S.row_indices().tolist(), "columns": S.columns.tolist()} for name, S in found.items()}
-
-
 def _step(e: Explained, index: int) -> dict[str, Any]:
     """An equation, with its formulas in MathML."""
-    verdict = {"ok": e.verdict.ok, "summary": e.verdict.summary, "details": list(e.verdict.details)}
+    w = e.written
     return {
         "phase": e.phase,
         "layer": e.layer or None,
-        "class": e.written.owner,
+        "class": type(e.owner).__name__,
         "name": e.name,
         "title": e.title,
         "value": index,
-        "equation": mathml(e.written.latex, "block"),
-        "numbered": mathml(e.written.numbered, "block"),
-        "text": e.written.text,
-        "source": e.written.source,
-        "location": e.written.location,
-        "definition": e.written.definition,
-        "note": e.written.note,
-        "verdict": verdict,
+        "equation": mathml(w.latex, "block"),
+        "numbered": mathml(w.numbered, "block"),
+        **{name: getattr(w, name) for name in ("text", "source", "location", "definition", "note")},
+        "verdict": {**vars(e.verdict), "summary": e.verdict.summary},
     }
 
 
@@ -139,7 +129,10 @@ def page(data: Mapping[str, Any]) -> str:
         title=escape(data["title"]),
         style=_text("page.css"),
         font=base64.b64encode((_ASSETS / "stix-two-math.woff2").read_bytes()).decode(),
-        data=_embedded(data),
+        # JSON inside a script element, where < would begin a tag
+        data=json.dumps(_finite(data), ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace(
+            "<", r"\u003c"
+        ),
         script="\n".join([_lines(), *(_text(f"{name}.js") for name in _SCRIPTS)]),
     )
 
@@ -174,12 +167,6 @@ def _formula(operation: Operation) -> str:
 
 def _text(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
-
-
-def _embedded(data: Mapping[str, Any]) -> str:
-    """The data as JSON inside a script element, where < would begin a tag."""
-    text = json.dumps(_finite(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", r"\u003c")
 
 
 def _finite(x: Any) -> Any:

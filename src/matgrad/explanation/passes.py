@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, cast
 
 from matgrad.inspection.equations import Equation
@@ -16,7 +15,7 @@ from matgrad.layers.state import SUPPORT, State, sized_by_supports
 from matgrad.loss_functions import LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import Optimizer
-from matgrad.program.computations import Step, check_targets
+from matgrad.program.computations import Step
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
 Phase = Literal["feedforward", "loss", "backpropagate", "optimize"]
@@ -28,10 +27,10 @@ class Result:
     """The value of an equation, and what computed it."""
 
     phase: Phase
-    path: str  # the layer or part that executes it, such as '2' or '3.1'; '' for the loss
+    layer: str  # or part that executes it, such as '2' or '3.1'; '' for the loss
     owner: Layer | LossFunction | Optimizer  # what computes it
     part: str  # what its class calls it, such as DW, or x for what an optimizer updates
-    name: str  # that of the value in the equations of a program, such as DW2 or W2'
+    name: str  # of the value, such as DW2 or W2'
     quantity: str  # that in the equations of the layer, such as DW or W
     value: Any
     equation: Equation | None = None  # of a layer
@@ -45,7 +44,7 @@ class Pass(Step):
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """The new state, and the value of every equation by its name."""
-        X, T, eta, *s = inputs
+        _, T, _, *s = inputs
         names = {id(layer): name for name, layer in model.walk()}
         found: list[Result] = []
 
@@ -59,21 +58,16 @@ class Pass(Step):
                 found.append(Result(phase, path, layer, name, f"{name}{path}", name, value, equation))
             return value
 
-        model.load_state(state)
         with observed((layer for _, layer in model.walk()), keep):
-            Y = model.feedforward(X)
-            check_targets(Y, T)
-            place = len(found)
-            DY = self.loss.mean_gradient(Y, T, *s)
-            model.backpropagate(Y, DY)
+            new = super().run(model, state, *inputs)
         for path, layer in reversed(list(model.walk())):
             found += _stored(path, layer, found)
-        model.optimize(eta)
+        Y, DY = (vars(model.layers[-1])[name] for name in ("_Y", "_DY"))  # whatever else the layer calls Y
         loss = self.loss(Y, T, *s)
         loss = loss if self.loss.is_mean else loss / Y.shape[0]
         parts = ("value", LOSS, loss), ("gradient", "DY", DY)
+        place = sum(r.phase == "feedforward" for r in found)
         found[place:place] = [Result("loss", "", self.loss, part, name, name, x) for part, name, x in parts]
-        new = model.state()
         self.results = list(_with_keys([*found, *_updates(model, state, new)], state))
         return new | {r.key: values_of(r.value) for r in self.results if r.key not in new}
 
@@ -92,7 +86,8 @@ def _updates(model: MultilayerPerceptron, old: State, new: State) -> Iterator[Re
     supports = sized_by_supports(new)
     for path, layer in model.walk():
         own = [name.removeprefix(f"{path}.") for name in new if name.startswith(f"{path}.")]
-        for name in sorted(own, key=partial(_rank, layer)):
+        ranks = {name: i for i, name in enumerate(layer._optimizers)}
+        for name in sorted(own, key=lambda name: (ranks.get(name.partition(".")[0], len(ranks)), "." not in name)):
             key, (parameter, dot, part) = f"{path}.{name}", name.partition(".")
             value = new[key]
             is_part = parameter.isdigit()  # of a layer, which has its own turn
@@ -104,13 +99,6 @@ def _updates(model: MultilayerPerceptron, old: State, new: State) -> Iterator[Re
             called = part or "x" if optimizer else name
             new_name = f"{parameter}{path}{dot}{part}'"
             yield Result("optimize", path, optimizer or layer, called, new_name, name, value, key=key)
-
-
-def _rank(layer: Layer, name: str) -> tuple[int, bool]:
-    """Where an entry of the state comes in the order of updates."""
-    parameter, _, part = name.partition(".")
-    order = [*layer._optimizers]
-    return order.index(parameter) if parameter in order else len(order), not part
 
 
 def _with_keys(results: Iterable[Result], state: State) -> Iterator[Result]:

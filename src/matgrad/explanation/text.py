@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +35,8 @@ def summary(A: np.ndarray | SparseMatrix) -> str:
     values = np.asarray(A.values if isinstance(A, SparseMatrix) else A, dtype=np.float64)
     if not values.size:
         return "no elements"
-    statistics = {"min": values.min(), "mean": values.mean(), "max": values.max(), "norm": np.linalg.norm(values)}
+    with np.errstate(all="ignore"):
+        statistics = {"min": values.min(), "mean": values.mean(), "max": values.max(), "norm": np.linalg.norm(values)}
     parts = [f"{name} {x:.4g}" for name, x in statistics.items()]
     if isinstance(A, SparseMatrix):
         parts.append(f"{A.support.nnz} of {A.shape[0] * A.shape[1]} elements are stored")
@@ -44,15 +47,12 @@ def summary(A: np.ndarray | SparseMatrix) -> str:
 
 def _rows(A: np.ndarray | SparseMatrix) -> list[str]:
     """One line per row, with the columns aligned."""
-    holes = np.zeros(A.shape, dtype=bool)
+    cells = np.full(A.shape, "·", dtype=object)
     if isinstance(A, SparseMatrix):
-        holes[:] = True
-        holes[A.support.row_indices(), A.support.columns] = False
-    dense = np.asarray(A.to_dense() if isinstance(A, SparseMatrix) else A, dtype=np.float64)
-    cells = [
-        ["·" if hole else number(x) for x, hole in zip(*row, strict=True)] for row in zip(dense, holes, strict=True)
-    ]
-    widths = [max(len(row[j]) for row in cells) for j in range(dense.shape[1])]
+        cells[A.support.row_indices(), A.support.columns] = [*map(number, A.values[0])]
+    else:
+        cells[:] = [[*map(number, row)] for row in A]
+    widths = [max(map(len, column)) for column in cells.T]
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
 
 
@@ -74,7 +74,7 @@ def equation_text(e: Explained) -> str:
         f"  source   {e.written.source}   ({'; '.join(filter(None, [e.written.location, e.written.note]))})",
         *verdicts,
         f"  {e.name} is {size}" + (":" if e.shape else ""),
-        _indented(matrix_text(e.value)),
+        indent(matrix_text(e.value), "    "),
     ]
     return "\n".join(lines)
 
@@ -83,17 +83,10 @@ def _heading(text: str) -> str:
     return f"── {text} " + "─" * 40
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
-
-
 def explanation_text(explanation: Explanation) -> str:
     """What is given, and all equations, under the headings of the phases."""
-    lines = [_heading("Given"), *(f"{name}\n{_indented(matrix_text(A))}" for name, A in explanation.given().items())]
-    phase = None
-    for e in explanation:
-        if e.phase != phase:
-            phase = e.phase
-            lines.append(_heading(HEADINGS[phase]))
-        lines.append(str(e))
+    lines = [_heading("Given")]
+    lines += [f"{name}\n{indent(matrix_text(A), '    ')}" for name, A in explanation.given().items()]
+    for phase, equations in groupby(explanation, lambda e: e.phase):
+        lines += [_heading(HEADINGS[phase]), *map(str, equations)]
     return "\n\n".join(lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -48,7 +48,7 @@ class Judge:
         self, M: MultilayerPerceptron, loss: LossFunction, X: np.ndarray, T: np.ndarray, results: list[Result]
     ) -> None:
         self.checks: Checks | None = None  # until they are made
-        self.last = {(r.path, r.phase, r.quantity): r for r in results}  # of several values of one name
+        self.last = {(r.layer, r.phase, r.quantity): r for r in results}  # of several values of one name
         self.shown = {self._name(r) for r in self.last.values()}
         self.problem, found = "", cast(list[GradientResult], [])
         try:
@@ -76,17 +76,24 @@ class Judge:
 
     def __call__(self, result: Result) -> Verdict:
         """The verdict on the equation of a result."""
-        if self.last[result.path, result.phase, result.quantity] is not result:
+        if self.last[result.layer, result.phase, result.quantity] is not result:
             return Verdict(None, ("not compared: a later equation gives it another value",))
-        checks, difference = self._checks(result), self.differences.get(self._name(result))
+        parts = ("gradient", "mean_gradient") if result.part == "gradient" else (result.part,)
+        names = [(_known_name(result.owner), f"{type(result.owner).__name__}.{part}") for part in parts]
+        checks = [check for name in names for check in (self.checks or {}).get(name, [])]
+        name = self._name(result)
+        difference = self.differences.get(name)
         details = [_summary(checks)] if checks else []
         judged = [check.ok for check in checks]
         if difference is not None and not difference.ok and difference.name != self.first_wrong:
             details.append(f"not judged by differences: {self.first_wrong} is wrong, on which it depends")
         elif difference is not None:
-            details += self._of_differences(difference)
+            layer = name.rpartition(" ")[0]  # 'layer 2'; before its wrong gradient comes a wrong activation function
+            others = [r for x, r in self.differences.items() if x not in self.shown and x.rpartition(" ")[0] == layer]
+            causes = [] if difference.ok else [r for r in others if not r.ok]
+            details += map(_comparison, (*causes, difference))
             judged += [difference.ok] if difference.tells else []
-        elif self.problem and self._name(result):
+        elif self.problem and name:
             details.append(self.problem)
         if not details and self.checks is not None:
             details.append("there is nothing independent to compare it with")
@@ -95,20 +102,7 @@ class Judge:
     def _name(self, result: Result) -> str:
         """What `check_gradients` calls a result; '' if it is no gradient."""
         is_gradient = result.phase in ("loss", "backpropagate") and result.name != LOSS
-        return full_name(result.path, result.owner, result.part) if is_gradient else ""
-
-    def _of_differences(self, result: GradientResult) -> list[str]:
-        """How a gradient compares with central differences, after a wrong activation function in it."""
-        place = result.name.rpartition(" ")[0]  # 'layer 2'
-        others = (r for name, r in self.differences.items() if not r.ok and name not in self.shown)
-        causes = [r for r in others if not result.ok and r.name.rpartition(" ")[0] == place]
-        return [_comparison(r) for r in (*causes, result)]
-
-    def _checks(self, result: Result) -> list[Check]:
-        """The verifier's checks of what computed the result."""
-        parts = ("gradient", "mean_gradient") if result.part == "gradient" else (result.part,)
-        known, cls = _known_name(result.owner), type(result.owner).__name__
-        return [c for part in parts for c in (self.checks or {}).get((known, f"{cls}.{part}"), [])]
+        return full_name(result.layer, result.owner, result.part) if is_gradient else ""
 
 
 def _known_name(thing: object) -> str:
@@ -119,9 +113,8 @@ def _known_name(thing: object) -> str:
     return next((name for table in tables for name, known in table.items() if known is cls), "")
 
 
-def _summary(checks: Iterable[Check]) -> str:
+def _summary(checks: list[Check]) -> str:
     """How many checks there were, and which is wrong."""
-    checks = list(checks)
     if wrong := [check for check in checks if not check.ok]:
         return f"the verifier says: {wrong[0].message.splitlines()[0]}"
     methods = ", ".join(dict.fromkeys(METHODS.get(check.method, check.method) for check in checks))

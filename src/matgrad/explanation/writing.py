@@ -25,7 +25,6 @@ from matgrad.typesetting.methods import Line
 class Written:
     """An equation for people to read, and where its source is."""
 
-    owner: str  # the class that executes it, such as ActivationLayer
     symbol: str  # the value in LaTeX, with the number of its layer
     latex: str  # as the class has it: \mathsf{D}W = …
     numbered: str  # with the numbers of the layers: \mathsf{D}W_2 = …
@@ -41,20 +40,23 @@ class Writer:
 
     def __init__(self, program: Program, results: list[Result]) -> None:
         self.latex, self.text = LatexPrinter(program), Printer(program)
-        self.values = {program.outputs[r.key]: r for r in results}
+        self.values = {program.outputs[r.key]: r for r in results}  # these have names
         for printer in (self.latex, self.text):
             printer.names |= {value: r.name for value, r in self.values.items() if value.kind != "source"}
 
     def __call__(self, result: Result, value: Value) -> Written:
         """How a result is written whose value in the program is given."""
-        origin, latex = self._source(result)
-        numbered = self._latex_lines(value)
+        origin, write = self._source(result)
+        needed = self._needed(value)
+        numbered = aligned([f"{self.symbol(x)} &= {self.latex.expression(x)[0]}" for x in needed])
+        latex = numbered
+        with suppress(ValueError, TypeError, OSError, AttributeError):  # of a user's class that cannot be written
+            latex = write() if write else numbered
         return Written(
-            owner=origin.layer.__name__,
             symbol=self.symbol(value),
-            latex=_or(latex, numbered),
+            latex=latex,
             numbered=numbered,
-            text=self._text_lines(value),
+            text="\n".join(f"{self.text.names[x]} = {self.text.expression(x)[0]}" for x in needed),
             source=origin.source,
             location=place(origin),
             definition=definition(type(result.owner)) if result.name == LOSS else "",
@@ -65,12 +67,6 @@ class Writer:
         """The name of a value in LaTeX."""
         name = self.latex.names[value]
         return r"\mathcal{L}" if name == LOSS else self.latex.name(name)[0]
-
-    def _latex_lines(self, value: Value) -> str:
-        return aligned([f"{self.symbol(x)} &= {self.latex.expression(x)[0]}" for x in self._needed(value)])
-
-    def _text_lines(self, value: Value) -> str:
-        return "\n".join(f"{self.text.names[x]} = {self.text.expression(x)[0]}" for x in self._needed(value))
 
     def _needed(self, value: Value) -> list[Value]:
         """The value, after the temporary ones that its line refers to by name."""
@@ -127,28 +123,15 @@ def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str
     needed = [line for line in lines[: places[-1] + 1] if line.variable not in kept]
     source = linecache.getline(last.file, last.number).strip()
     equation = Equation(cls, "update", name, last.number, last.file, source)
-    return equation, lambda: aligned([*_penalty(optimizer), *(line.text(" &= ") for line in needed)])
-
-
-def _penalty(optimizer: Optimizer) -> list[str]:
-    """What is added to the gradient before an update, if anything is; see `Optimizer.apply`."""
+    # what is added to the gradient before an update; see `Optimizer.apply`
     decay = "" if optimizer.decoupled or not optimizer.weight_decay else r" + \lambda \cdot x"
     l1 = r" + \lambda_1 \cdot \mathrm{sign}(x)" if optimizer.l1 else ""
-    return [rf"\mathsf{{D}}x &:= \mathsf{{D}}x{decay}{l1}"] if decay or l1 else []
-
-
-def _or(write: Callable[[], str] | None, default: str) -> str:
-    """What `write` gives, if the source of a user's class can be read and written."""
-    with suppress(ValueError, TypeError, OSError, AttributeError):
-        return write() if write else default
-    return default
+    penalty = [rf"\mathsf{{D}}x &:= \mathsf{{D}}x{decay}{l1}"] if decay or l1 else []
+    return equation, lambda: aligned([*penalty, *(line.text(" &= ") for line in needed)])
 
 
 def place(equation: Equation) -> str:
     """File and line, relative to the package or to the current folder; of other files only the name."""
-    package = Path(matgrad.__file__).parent.parent
-    file = Path(equation.file)
-    if file.is_relative_to(package):
-        return f"{file.relative_to(package).as_posix()}:{equation.line}"
-    near = Path(relative_path(equation.file))
+    package, file = Path(matgrad.__file__).parent.parent, Path(equation.file)
+    near = file.relative_to(package) if file.is_relative_to(package) else Path(relative_path(equation.file))
     return f"{near.name if near.is_absolute() else near.as_posix()}:{equation.line}"

@@ -90,19 +90,18 @@ def assignment(cls: type, method: str, name: str) -> Equation:
         for key, f in vars(base).items():
             if callable(f) and (key != "__init__" or method == "__init__"):
                 members.setdefault((base, key) if key == method and has_super else key, f)
-    places = [(f, node) for f in (function, *members.values()) for node in _statements(f) if name in _assigned(node)]
-    places = [(f, node) for f, node in places if f is places[0][0]]  # of the first function that sets it
-    places = places or [(function, node) for node in _statements(function) if isinstance(node, ast.Return)]
-    if places:
-        f, node = places[-1]
-        source = source_of(f)
-        return Equation(cls, method, name, node.lineno, source.file, source.text(node))
+    for f in (function, *members.values()):
+        if found := [node for node in _statements(f) if name in _assigned(node)]:
+            break
+    else:
+        f, found = function, [node for node in _statements(function) if isinstance(node, ast.Return)]
     try:
-        source = source_of(function)
+        source = source_of(f)
     except ValueError:
         return Equation(cls, method, name, 0, "?", f"{method}(…)")
-    line = source.node.lineno
-    return Equation(cls, method, name, line, source.file, source.lines[line - 1].strip())
+    line = found[-1].lineno if found else source.node.lineno
+    text = source.text(found[-1]) if found else source.lines[line - 1].strip()
+    return Equation(cls, method, name, line, source.file, text)
 
 
 def last_line(function: Callable[..., Any]) -> tuple[str, str]:
@@ -145,7 +144,7 @@ class Source:
     @cached_property
     def statements(self) -> list[ast.stmt]:
         """The statements without a body of their own, in order; without those of inner functions."""
-        return [*_simple_statements(self.node.body)]
+        return [*_simple_statements(self.node)]
 
     @property
     def result(self) -> str | None:
@@ -192,24 +191,19 @@ def read(function: FunctionType) -> Source:
     source = source_of(function)
     if not isinstance(function, FunctionType) or source.node.decorator_list or inspect.unwrap(function) is not function:
         raise ValueError(f"the equations of {source.node.name} cannot be read: expected a plain `def` in a file")
-    if _content(function.__code__) not in _codes_in(source.file, "".join(linecache.getlines(source.file))):
+    flags = function.__code__.co_flags & annotations.compiler_flag  # which a notebook keeps from cell to cell
+    if function.__code__ not in _codes_in(source.file, "".join(linecache.getlines(source.file)), flags):
         raise ValueError(f"the source of {function.__qualname__} is not what runs: it was edited after the import")
     return source
 
 
 @cache
-def _codes_in(file: str, source: str) -> set[tuple]:
-    """The contents of the code of every function in a file."""
-    found = [compile(source, file, "exec", dont_inherit=True)]
+def _codes_in(file: str, source: str, flags: int) -> set[CodeType]:
+    """The code of every function in a file."""
+    found = [compile(source, file, "exec", flags, dont_inherit=True)]
     for code in found:
         found += (c for c in code.co_consts if isinstance(c, CodeType))
-    return {_content(code) for code in found}
-
-
-def _content(code: CodeType) -> tuple:
-    """What is equal for functions that begin at one line and do the same with the same names and constants."""
-    constants = tuple(_content(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
-    return code.co_name, code.co_firstlineno, code.co_code, code.co_names, code.co_varnames, constants
+    return set(found)
 
 
 def _statements(function: Any) -> list[ast.stmt]:
@@ -220,17 +214,12 @@ def _statements(function: Any) -> list[ast.stmt]:
         return []
 
 
-def _simple_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
-        clauses = (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))
-        own = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody"))
-        blocks = [block for block in (*own, *(clause.body for clause in clauses)) if block]
-        if not blocks:
-            yield node
-        for block in blocks:
-            yield from _simple_statements(block)
+def _simple_statements(node: ast.AST) -> Iterator[ast.stmt]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt) and not hasattr(child, "body") and not isinstance(child, ast.Match):
+            yield child
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
+            yield from _simple_statements(child)
 
 
 def target_of(node: ast.stmt) -> str | None:

@@ -6,7 +6,7 @@ import linecache
 import re
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -56,18 +56,17 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, FaultError) and isinstance(error.__cause__, Exception):
         return fault_of(error.__cause__)
     frames = list(traceback.walk_tb(error.__traceback__))
-    methods = [i for i, (frame, _) in enumerate(frames) if _object_of(frame) is not None]
-    own = [i for i in range(min(methods, default=0), len(frames)) if _root(frames[i][0]) not in LIBRARIES]
     if not frames:
         return Fault("", "?", "", _reason(error, ""))
-    i = own[-1] if own else methods[-1] if methods else len(frames) - 1
-    frame, line = frames[i]
-    around = [k for k in methods if k <= i]
-    method = frames[around[-1]][0] if around else frame
+    methods = {i: thing for i, (frame, _) in enumerate(frames) if (thing := _object_of(frame)) is not None}
     if isinstance(error, NotImplementedError) and methods:
-        return _missing_method(frames[methods[-1]][0])
-    thing = _object_of(method)
-    name = f"{type(thing).__name__}.{method.f_code.co_name}" if thing is not None else ""
+        return _missing_method(frames[max(methods)][0])
+    roots = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in frames]
+    own = [i for i in range(min(methods, default=0), len(frames)) if roots[i] not in LIBRARIES]
+    i = max(own or methods, default=len(frames) - 1)
+    frame, line = frames[i]
+    around = max((k for k in methods if k <= i), default=None)
+    name = "" if around is None else f"{type(methods[around]).__name__}.{frames[around][0].f_code.co_name}"
     file = frame.f_code.co_filename
     source = linecache.getline(file, line, frame.f_globals).strip()
     return Fault(name, f"{relative_path(file)}:{line}", source, _reason(error, source))
@@ -80,11 +79,6 @@ def _object_of(frame: FrameType) -> Any:
     return thing if isinstance(thing, Layer | ActivationFunction | LossFunction) else None
 
 
-def _root(frame: FrameType) -> str:
-    """The package that the code of a frame belongs to."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
-
-
 def _reason(error: Exception, source: str) -> str:
     message = " ".join(str(error).split())
     reason = f"raises {type(error).__name__}" + (f": {message}" if message else "")
@@ -94,11 +88,9 @@ def _reason(error: Exception, source: str) -> str:
 
 def _missing_method(frame: FrameType) -> Fault:
     """The fault of a class that does not define the abstract method that a frame runs."""
-    cls, method = type(_object_of(frame)), frame.f_code.co_name
-    try:
+    cls, location, text = type(_object_of(frame)), "?", ""
+    with suppress(ValueError):
         source = source_of(cls)  # type: ignore[arg-type]
         line = source.node.lineno
         location, text = f"{relative_path(source.file)}:{line}", source.lines[line - 1].strip()
-    except ValueError:
-        location, text = "?", f"class {cls.__name__}"
-    return Fault(f"{cls.__name__}.{method}", location, text, "is not defined")
+    return Fault(f"{cls.__name__}.{frame.f_code.co_name}", location, text or f"class {cls.__name__}", "is not defined")

@@ -67,9 +67,3 @@ def log_scale(ax: Axes) -> None:
 def grid(ax: Axes) -> None:
     """Thin lines at the ticks of y."""
     ax.grid(axis="y", color="#dddddd", linewidth=0.6)
-
-
-def legend(figure: Figure, axes: Iterable[Axes]) -> None:
-    """One legend for all axes, outside, at the right."""
-    known = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(known.values(), known.keys(), loc="outside right upper", frameon=False, fontsize=8.5)

@@ -10,7 +10,7 @@ The check has teeth, or says that it has none: an element counts as right only i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -107,7 +107,9 @@ def check_gradients(
     M.check_layers()
     loss = create_loss(loss) if isinstance(loss, str) else loss
     check_loss(M, loss)
-    return _Check(NumericModel(M, loss, X, T), h, tolerance, max_elements, seed).results()
+    model = NumericModel(M, loss, X, T)
+    with np.errstate(all="ignore"), naming_faults(), model.watch.watching():
+        return [result for V in model.variables() for result in _results_of(V, model, h, tolerance, max_elements, seed)]
 
 
 def check_step(h: float) -> float:
@@ -129,55 +131,33 @@ def first_wrong(results: Iterable[GradientResult]) -> GradientResult | None:
 # -- comparing ---------------------------------------------------------------------------------
 
 
-class _Verdict(NamedTuple):
-    """What was found about one element of DV."""
-
-    kind: str  # 'right', 'wrong' or 'corner'
-    error: float
-    expected: float
-    found: float
-    element: Element
-    tells: bool = True  # whether a gradient that is off would not have been called right
-
-
-class _Check:
-    """The check of all gradients of a model; see `check_gradients`."""
-
-    def __init__(self, model: NumericModel, h: float, tolerance: float, max_elements: int, seed: int) -> None:
-        self.model, self.h, self.tolerance, self.max_elements, self.seed = model, h, tolerance, max_elements, seed
-
-    def results(self) -> list[GradientResult]:
-        """One for each variable, in order of backpropagation."""
-        with np.errstate(all="ignore"), naming_faults(), self.model.watch.watching():
-            return [result for V in self.model.variables() for result in self.of(V)]
-
-    def of(self, V: Variable) -> list[GradientResult]:
-        """DV against central differences, for a sample of its elements; before it a wrong activation function in it."""
-        name = f"layer {V.path} {V.equation}" if V.path else str(V.equation)
-        DV: Any = None if V.problem else self.model.gradient(V, np.zeros(np.shape(values_of(V.value))))
-        if problem := V.problem or _problem(DV, values_of(V.value)):
-            return [GradientResult(name, V.equation, False, problem=problem)]
-        comparison = _Comparison(self.model, V, DV, self.h, self.tolerance)
-        sample = _sample(DV, self.max_elements, self.seed)
-        if len(sample) < DV.size and (other := comparison.wrong_element(self.seed)) is not None:
-            sample.append(other)
-        verdicts = [comparison.judge(element) for element in sample]
-        compared = [verdict for verdict in verdicts if verdict.kind != "corner"]
-        none = _Verdict("right", 0.0, np.nan, np.nan, (0, 0))
-        worst = max(compared, key=lambda verdict: (verdict.kind == "wrong", verdict.error), default=none)
-        row, column = worst.element
-        if isinstance(V.value, SparseMatrix):
-            row, column = int(V.value.support.row_indices()[column]), int(V.value.support.columns[column])
-        ok, hidden = worst.kind == "right", sum(not verdict.tells for verdict in compared)
-        values = worst.error, row, column, worst.expected, worst.found, len(compared), len(verdicts) - len(compared)
-        result = GradientResult(name, V.equation, ok, *values, hidden=hidden)
-        return [result] if ok or V.position is None else [*self._wrong_activations(V), result]
-
-    def _wrong_activations(self, V: Variable) -> list[GradientResult]:
-        """The activation functions of the layer of V whose derivative is wrong at V: the cause of a wrong DV."""
-        members = vars(self.model.watch.parts[V.path]).values()
-        acts = [act for act in members if callable(act) and hasattr(act, "gradient")]
-        return [result for act in acts if (result := _check_activation(act, V)) is not None]
+def _results_of(
+    V: Variable, model: NumericModel, h: float, tolerance: float, max_elements: int, seed: int
+) -> Iterator[GradientResult]:
+    """DV against central differences, for a sample of its elements; before it a wrong activation function in it."""
+    name = f"layer {V.path} {V.equation}" if V.path else str(V.equation)
+    values = values_of(V.value)
+    DV: Any = None if V.problem else model.gradient(V, np.zeros(np.shape(values)))
+    if problem := V.problem or _problem(DV, values):
+        yield GradientResult(name, V.equation, False, problem=problem)
+        return
+    comparison = _Comparison(model, V, DV, h, tolerance)
+    sample = _sample(DV, max_elements, seed)
+    if len(sample) < DV.size and (other := comparison.wrong_element(seed)) is not None:
+        sample.append(other)
+    compared = [verdict for verdict in map(comparison.judge, sample) if verdict.kind != "corner"]
+    none = _Verdict("right", 0.0, np.nan, np.nan, (0, 0))
+    worst = max(compared, key=lambda verdict: (verdict.kind == "wrong", verdict.error), default=none)
+    row, column = worst.element
+    if isinstance(V.value, SparseMatrix):
+        row, column = int(V.value.support.row_indices()[column]), int(V.value.support.columns[column])
+    ok = worst.kind == "right"
+    if not ok and V.position is not None:  # then an activation function may be the cause
+        for act in vars(model.watch.parts[V.path]).values():
+            if callable(act) and hasattr(act, "gradient"):
+                yield from _wrong_activation(act, V)
+    values = worst.error, row, column, worst.expected, worst.found, len(compared), len(sample) - len(compared)
+    yield GradientResult(name, V.equation, ok, *values, hidden=sum(not verdict.tells for verdict in compared))
 
 
 def _problem(DV: Any, V: np.ndarray) -> str:
@@ -193,21 +173,32 @@ def _problem(DV: Any, V: np.ndarray) -> str:
     return f"found {found}, expected size {size_text(V)}"
 
 
-def _check_activation(act: ActivationFunction, V: Variable) -> GradientResult | None:
-    """act'(V) against central differences of act, where these agree on both sides; None if nothing is wrong."""
+def _wrong_activation(act: ActivationFunction, V: Variable) -> Iterator[GradientResult]:
+    """act'(V) against central differences of act, where these agree on both sides, if they differ."""
     X, h = V.value, 1e-6 * np.maximum(np.abs(V.value), 1)
     right, left = (act(X + h) - act(X)) / h, (act(X) - act(X - h)) / h
     found, expected = np.asarray(act.gradient(X)), (left + right) / 2
     name, equation = full_name(V.path, act, "gradient"), assignment(type(act), "gradient", "gradient")
     if problem := _problem(found, X):
-        return GradientResult(name, equation, False, problem=problem)
+        yield GradientResult(name, equation, False, problem=problem)
+        return
     size = np.maximum(1, np.abs(expected))
     error = np.where(np.abs(right - left) <= 1e-3 * size, np.abs(found - expected) / size, 0.0)
-    row, column = divmod(int(np.argmax(error)), X.shape[1])
-    if error[row, column] <= 1e-4:
-        return None
-    values = float(error[row, column]), row, column, float(expected[row, column]), float(found[row, column])
-    return GradientResult(name, equation, False, *values, X.size, 0)
+    i, j = divmod(int(np.argmax(error)), X.shape[1])
+    if error[i, j] > 1e-4:
+        values = float(error[i, j]), i, j, float(expected[i, j]), float(found[i, j])
+        yield GradientResult(name, equation, False, *values, X.size)
+
+
+class _Verdict(NamedTuple):
+    """What was found about one element of DV."""
+
+    kind: str  # 'right', 'wrong' or 'corner'
+    error: float
+    expected: float
+    found: float
+    element: Element
+    tells: bool = True  # whether a gradient that is off would not have been called right
 
 
 class _Comparison:
@@ -217,7 +208,7 @@ class _Comparison:
         self.model, self.V, self.DV, self.h, self.tolerance = model, V, DV, h, tolerance
         self.scale = float(np.max(np.abs(DV), where=np.isfinite(DV), initial=0.0))
         self.values = values_of(V.value)
-        self.typical = float(np.abs(self.values).mean())
+        self.typical = float(np.abs(self.values).mean()) or 1.0
         self.loss = model.mean_loss(model.inputs[-1])
         # what the rounding error of ℒ is proportional to besides ℒ: the largest |Y| and, with logarithms, 1
         is_builtin = type(model.loss).__module__.startswith("matgrad.")
@@ -227,7 +218,7 @@ class _Comparison:
     def judge(self, element: Element) -> _Verdict:
         """Whether an element of DV is right."""
         d, v = float(self.DV[element]), abs(float(self.values[element]))
-        h = self.h * (max(v, self.typical) or 1.0)
+        h = self.h * max(v, self.typical)
         verdict = self.compare(element, d, h)
         if verdict.kind == "corner":  # perhaps only one nearby, or a singularity such as log 0: try a smaller h
             closer = self.compare(element, d, min(h / 100, self.h * v or h))
@@ -247,28 +238,37 @@ class _Comparison:
 
     def compare(self, element: Element, d: float, h: float, offset: float = 0.0) -> _Verdict:
         """Whether d is right at the given offset, by the differences to the left and to the right for one h."""
-        middle = self._loss_at(element, offset) if offset else self.loss
-        right = (self._loss_at(element, offset + h) - middle) / h
-        left = (middle - self._loss_at(element, offset - h)) / h
-        noise = self._noise(middle, h)
+        before, middle, after = (
+            self.model.loss_at(self.V, self._shift(element, delta)) if delta else self.loss
+            for delta in (offset - h, offset, offset + h)
+        )
+        left, right, noise = (middle - before) / h, (after - middle) / h, self._noise(middle, h)
         kind, error = self._kind(d, left, right, noise)
         expected = (left + right) / 2
         verdict = _Verdict(kind, float(error) if np.isfinite(error) else np.inf, float(expected), d, element)
         if kind != "right":
             return verdict
-        unit = max(self.scale, abs(expected))
         natural = abs(middle) * self.h / h  # ℒ/V
-        off = TEETH * self.tolerance * (natural if self.scale <= ROUNDING * natural else unit)
+        unit = natural if self.scale <= ROUNDING * natural else max(self.scale, abs(expected))
+        off = TEETH * self.tolerance * unit
         return verdict._replace(tells=self._kind(d + off, left, right, noise)[0] == "wrong")
+
+    def _kind(self, d: float, left: float, right: float, noise: float) -> tuple[str, float]:
+        """Whether d is right by the two differences, and its error."""
+        expected = (left + right) / 2
+        difference = abs(d - expected)
+        error = difference / max(self.scale, abs(expected), noise / self.tolerance, np.finfo(np.float64).tiny)
+        if error <= self.tolerance:
+            return "right", error
+        if np.isfinite(d) and not difference > 5 * abs(right - left):
+            return "corner", error  # both differences disagree, or one of them is not finite
+        return "wrong", error
 
     def _shift(self, element: Element, delta: float) -> np.ndarray:
         """A matrix that is delta at one element, else 0."""
         R = np.zeros(self.DV.shape)
         R[element] = delta
         return R
-
-    def _loss_at(self, element: Element, delta: float) -> float:
-        return self.model.loss_at(self.V, self._shift(element, delta))
 
     def _noise(self, loss: float, h: float) -> float:
         """The rounding error of ℒ, divided by h."""
@@ -292,21 +292,10 @@ class _Comparison:
         """Whether ⟨DV, R⟩ is not (ℒ(V + hR) - ℒ(V - hR)) / 2h, where R has the signs at the chosen elements, else 0."""
         R = np.zeros_like(self.DV)
         R.flat[chosen] = signs.flat[chosen]
-        h = self.h * (self.typical or 1.0)
+        h = self.h * self.typical
         right, left = (self.model.loss_at(self.V, delta * R) for delta in (h, -h))
         error = abs(float((self.DV * R).sum()) - (right - left) / (2 * h))
         return not error <= ALONG * float(np.linalg.norm(self.DV * R)) + self._noise(self.loss, h)
-
-    def _kind(self, d: float, left: float, right: float, noise: float) -> tuple[str, float]:
-        """Whether d is right by the two differences, and its error."""
-        expected = (left + right) / 2
-        difference = abs(d - expected)
-        error = difference / max(self.scale, abs(expected), noise / self.tolerance, np.finfo(np.float64).tiny)
-        if error <= self.tolerance:
-            return "right", error
-        if np.isfinite(d) and not difference > 5 * abs(right - left):
-            return "corner", error  # both differences disagree, or one of them is not finite
-        return "wrong", error
 
 
 def _sample(DV: np.ndarray, count: int, seed: int) -> list[Element]:

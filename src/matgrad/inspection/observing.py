@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
-from functools import cache, update_wrapper
+from functools import cache, partial, update_wrapper
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -33,11 +33,11 @@ def observed(layers: Iterable[Layer], hook: Hook) -> Iterator[None]:
 
 
 @contextmanager
-def replaced(thing: Any, method: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """The method of one object is ``wrap(method)`` while the context lasts."""
+def replaced(thing: Any, method: str, call: Callable[..., Any]) -> Iterator[None]:
+    """``thing.method(*arguments)`` is ``call(method, *arguments)`` while the context lasts, for one object."""
     own = vars(thing)
     before = {method: own[method]} if method in own else {}
-    own[method] = wrap(getattr(thing, method))
+    own[method] = partial(call, getattr(thing, method))
     try:
         yield
     finally:

@@ -129,11 +129,10 @@ def weights_figure(shot: Snapshot, all_shots: Sequence[Snapshot]) -> Figure:
     """A histogram of the stored weights of each layer, on the same scale in all pictures."""
     from matplotlib.figure import Figure
 
-    names = list(shot.histograms)
-    figure = Figure(figsize=(3.2 * len(names), 3.2), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(3.2 * len(shot.histograms), 3.2), dpi=DPI, layout="constrained")
     figure.suptitle(f"{shot.title}: stored weights", fontsize=10, x=0.02, ha="left")
-    for ax, name in zip(figure.subplots(1, len(names), squeeze=False).flat, names, strict=True):
-        counts, edges = shot.histograms[name]
+    axes = figure.subplots(1, len(shot.histograms), squeeze=False).flat
+    for ax, (name, (counts, edges)) in zip(axes, shot.histograms.items(), strict=True):
         others = [other.histograms[name] for other in all_shots]
         ax.stairs(counts / (edges[1] - edges[0]), edges, fill=True, color="#2e5eaa")
         largest = max(e[-1] for _, e in others)
@@ -170,14 +169,14 @@ def _tiled(title: str, panels: Sequence[tuple[str, np.ndarray, float]], colours:
     from matplotlib.figure import Figure
 
     images = [np.kron(A, np.ones([magnification(A)] * 2)) for _, A, _ in panels]
-    width = LEFT + sum(max(B.shape[1], PANEL // 2) + GAP for B in images)
+    width = max(320, LEFT + sum(max(B.shape[1], PANEL // 2) + GAP for B in images))
     height = TOP + max(B.shape[0] for B in images) + BOTTOM
-    figure = Figure(figsize=(max(width, 320) / DPI, height / DPI), dpi=DPI)
-    figure.text(LEFT / max(width, 320), 1 - 8 / height, title, va="top", fontsize=9)
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
+    figure.text(LEFT / width, 1 - 8 / height, title, va="top", fontsize=9)
     x = LEFT
     for (name, _, largest), B in zip(panels, images, strict=True):
         figure.figimage(B, x, height - TOP - B.shape[0], cmap=colours, vmin=0, vmax=largest, origin="upper")
-        figure.text(x / max(width, 320), 1 - (TOP - 4) / height, name, va="bottom", fontsize=8, color="#555555")
+        figure.text(x / width, 1 - (TOP - 4) / height, name, va="bottom", fontsize=8, color="#555555")
         x += max(B.shape[1], PANEL // 2) + GAP
     return figure
 

@@ -15,15 +15,17 @@ compiles every operation.
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Array
+from matgrad.foundation.writing import Table
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.observing import observed, replaced
 from matgrad.layers.layer import Layer
@@ -43,26 +45,22 @@ HEADINGS = ("seconds", "share", "calls", "FLOP", "GFLOP/s", "bytes", "GB/s")
 COLUMNS = ((0, 1, 2, 3, 4, 5, 6), (0, 1, 2, 4, 6), (0, 1, 2), (0, 1))  # those that are shown if there is room for them
 
 
-def table(rows: list[Row], width: int | None = None) -> list[tuple[str, str]]:
-    """The lines of the table, each as a text and a bar; the default width is that of the terminal."""
+def table(rows: list[Row], width: int | None = None) -> list[str]:
+    """The lines of the table, each row with a bar at its end; the default width is that of the terminal."""
     if not rows:
         return []
     width = shutil.get_terminal_size((WIDTH, 24)).columns if width is None else width
-    lines = [("", HEADINGS), *((row.name, row.cells()) for row in rows)]
-    names = max(len(name) for name, _ in lines)
-    widths = [2 + max(len(cells[k]) for _, cells in lines) for k in range(len(HEADINGS))]
-    rooms = {columns: width - names - sum(widths[k] for k in columns) - 2 for columns in COLUMNS}
-    shown = next((columns for columns in COLUMNS if rooms[columns] >= SHORTEST), COLUMNS[-1])
-    texts = [f"{name:<{names}}" + "".join(f"{cells[k]:>{widths[k]}}" for k in shown) for name, cells in lines]
-    largest, room = max(row.share for row in rows), max(rooms[shown], SHORTEST)
-    bars = ["", *(bar(row.share / largest, room) for row in rows)]
-    return [(text, f"  {shown_bar}" if shown_bar else "") for text, shown_bar in zip(texts, bars, strict=True)]
-
-
-def bar(fraction: float, width: int) -> str:
-    """A bar that fills a fraction of the width, to an eighth of a character."""
-    whole, eighths = divmod(round(8 * fraction * width), 8)
-    return (BLOCKS[8] * whole + BLOCKS[eighths]).rstrip()
+    for columns in COLUMNS:
+        cells = [[row.name, *(row.cells()[k] for k in columns)] for row in rows]
+        texts = Table("", ["", *(HEADINGS[k] for k in columns)], cells).text().splitlines()[2:]
+        size = max(map(len, texts))
+        if (room := width - size - 2) >= SHORTEST:
+            break
+    unit = 8 * max(room, SHORTEST) / max(row.share for row in rows)
+    for i, row in enumerate(rows, start=1):
+        whole, eighths = divmod(round(unit * row.share), 8)
+        texts[i] = f"{texts[i]:<{size}}  {BLOCKS[8] * whole}{BLOCKS[eighths]}".rstrip()
+    return texts
 
 
 def quantity(x: float | None) -> str:
@@ -127,8 +125,7 @@ class Profile:
         self.seconds = 0.0  # of all training, except what `paused` excludes
         self.batches = 0
         self.is_forced = False  # whether the equations ran one by one because the compiled step cannot be timed
-        self._rows: dict[str, Row] = {}  # by segment
-        self._phases: dict[str, str] = {}  # of the segments of M, in their order
+        self._rows: dict[str, Row] = {}  # by segment, in the order in which they came
         self._timed_steps: list[Any] = []  # compiled steps
         self._costs: dict[tuple, dict[str, Cost | None]] = {}  # of the equations, by the step and the shapes of X and T
         self._last = 0.0  # when the last segment ended
@@ -138,100 +135,98 @@ class Profile:
         """One row for every segment or, with kind 'brief', for every phase of training; in order of execution."""
         if not self.seconds:
             return []
-        rows = self._brief() if kind == "brief" else self._full()
+        phases = self.phases()
+        rows = [
+            self._rows[segment]
+            for segment in sorted(phases, key=lambda x: PHASES.index(phases[x]))
+            if segment in self._rows
+        ]
+        if kind == "brief":
+            rows = [_sum(phase, group) for phase, group in groupby(rows, lambda row: phases[row.name])]
         rest = self.seconds - sum(row.seconds for row in rows)
         rows.append(Row(REST, None, max(rest, 0.0), calls=self.batches))
         for row in rows:
             row.share = row.seconds / self.seconds
         return rows
 
-    def __str__(self) -> str:
-        lines = [(text + bar).rstrip() for text, bar in table(self.rows())]
-        return "\n".join([*lines, *self.notes()])
+    def phases(self) -> dict[str, str]:
+        """The phase of each segment, in order of the equations.
 
-    def notes(self, kind: str = "full") -> list[str]:
-        """What a reader of the rows should know."""
-        notes = []
-        if any(not row.seconds for row in self.rows(kind)):
+        A variable of a layer that has no equation comes before or after the loss.
+        """
+        layers = list(self.M.walk())
+        phases: dict[str, str] = {}
+        for method, ordered in zip(METHODS, (layers, layers[::-1]), strict=True):
+            for i, layer in ordered:
+                with suppress(ValueError):
+                    for equation in equations(type(layer), method):
+                        phases.setdefault(full_name(i, layer, equation.name), method)
+                phases[full_name(i, layer, method)] = method
+        owners = {type(layer).__name__ for _, layer in layers}
+        method = "feedforward"
+        for segment, row in self._rows.items():
+            if row.layer is None:
+                phases[segment] = segment if segment in PHASES else "loss"
+                method = method if segment in PHASES else "backpropagate"
+            else:
+                owner, _, name = row.equation.partition(".")
+                phases.setdefault(segment, method if owner in owners and name != "optimize" else "optimize")
+        return phases
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, kind: str = "full") -> str:
+        """The rows as a table, and what its reader should know."""
+        rows, notes = self.rows(kind), []
+        if any(not row.seconds for row in rows):
             notes.append("– was computed in one pass with an earlier equation, whose time covers both")
         if self.is_forced:
             notes.append(f"{self.M.backend.name} ran the equations one by one: its compiled step cannot be timed")
-        return notes
-
-    def _full(self) -> list[Row]:
-        """The segments in the order of the equations."""
-        order = {segment: i for i, segment in enumerate(self._phases)}
-        return sorted(self._rows.values(), key=lambda row: (self._phase(row), order.get(row.name, len(order))))
-
-    def _brief(self) -> list[Row]:
-        """The phases, each with the sums of its segments."""
-        sums: dict[int, Row] = {}
-        for row in self._rows.values():
-            i = self._phase(row)
-            total = sums.setdefault(i, Row(PHASES[i], None))
-            total.seconds += row.seconds
-            total.calls = max(total.calls, row.calls)
-            if row.flops is not None and row.bytes is not None:
-                total.flops, total.bytes = (total.flops or 0) + row.flops, (total.bytes or 0) + row.bytes
-        return [sums[i] for i in sorted(sums)]
-
-    def _phase(self, row: Row) -> int:
-        """The index of the phase that a segment belongs to."""
-        if row.layer is not None:
-            return PHASES.index(self._phases[row.name])
-        return PHASES.index(row.name if row.name in PHASES else "loss")
+        return "\n".join([*table(rows), *notes])
 
     def _row(self, segment: str) -> Row:
         """The row of a segment, such as ``layer 1 ActivationLayer.DW``."""
         if segment not in self._rows:
-            layer, equation = re.fullmatch(r"(?:layer ([\d.]+) )?(.*)", segment).groups()  # type: ignore[union-attr]
-            self._rows[segment] = Row(equation, layer)
-            if layer and segment not in self._phases:
-                self._phases |= _phases(self.M)
-                # a variable without an equation of its own comes before or after the loss
-                has_loss = any(row.layer is None and row.name not in PHASES for row in self._rows.values())
-                owners = {f"layer {i} {type(x).__name__}" for i, x in self.M.walk()}
-                phase = METHODS[has_loss] if segment.rpartition(".")[0] in owners else "optimize"
-                self._phases.setdefault(segment, phase)
+            layer, _, equation = segment.removeprefix("layer ").rpartition(" ")
+            self._rows[segment] = Row(equation, layer or None)
         return self._rows[segment]
 
     # -- programs -----------------------------------------------------------------------------
     def time(self, step: CompiledStep) -> bool:
         """Let a compiled step measure its seconds; False if it cannot."""
         step.is_timed = step.can_be_timed
-        if step.can_be_timed:
+        if step.is_timed:
             self._timed_steps.append(step)
-        else:
-            self.is_forced = True
-        return step.can_be_timed
+        self.is_forced |= not step.is_timed
+        return step.is_timed
 
     def _collect(self) -> None:
-        """Add the seconds of the compiled steps."""
+        """Count the values of the programs of compiled steps for the equations they belong to."""
+        from matgrad.program.costs import costs_of, equations_of
+
         for step in self._timed_steps:
             executors = [*step.retired, *step.executors.values()]
             if executors:
                 self._row(COMPILATION).add(step.compilation_seconds, len(executors))
             for executor in executors:
-                self._add_program(executor)
+                self.batches += executor.runs
+                for segment, cost in costs_of(executor.program).items():
+                    self._row(segment).add(0.0, executor.runs, cost)
+                seconds = executor.seconds
+                for value, segment in equations_of(executor.program).items():
+                    self._row(segment).seconds += seconds[value]
         self._timed_steps.clear()
         self._costs.clear()
-
-    def _add_program(self, executor: Any) -> None:
-        """Count the values of a program for the equations they belong to."""
-        from matgrad.program.costs import costs_of, equations_of
-
-        self.batches += executor.runs
-        for segment, cost in costs_of(executor.program).items():
-            self._row(segment).add(0.0, executor.runs, cost)
-        equations, seconds = equations_of(executor.program), executor.seconds
-        for value, segment in equations.items():
-            self._row(segment).seconds += seconds[value]
 
     # -- equations, one by one ----------------------------------------------------------------
     @contextmanager
     def watching(self, step: TrainingStep, X: Array, T: Array, *s: Array) -> Iterator[None]:
         """Time the equations of one step that runs inside; the time that watching takes is not counted."""
+        from matgrad.program.costs import costs_by_equation
+
         backend, skipped = self.M.backend, {"", CLIP} if step.clip_norm is None else {""}
+        key = step, *(tuple(A.shape) for A in (X, T, *s))
 
         def mark(segment: str, result: Any) -> None:
             backend.wait(values_of(result))
@@ -241,38 +236,37 @@ class Profile:
 
         self.batches += 1
         with self.paused():
-            costs = self._costs_of(step, X, T, *s)
+            if key not in self._costs:
+                self._costs[key] = costs_by_equation(step, X, T, *s)
+            costs = self._costs[key]
             with _marked(self.M, step.loss, mark), self.running():
                 self._last = time.perf_counter()
                 yield
 
-    def _costs_of(self, step: TrainingStep, X: Array, T: Array, *s: Array) -> dict[str, Cost | None]:
-        """The costs of the equations for such a batch, if the step can be recorded."""
-        from matgrad.program.costs import costs_by_equation
-
-        key = step, tuple(X.shape), tuple(T.shape), len(s)
-        if key not in self._costs:
-            self._costs[key] = costs_by_equation(step, X, T, *s)
-        return self._costs[key]
-
     # -- the clock ----------------------------------------------------------------------------
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Count the time that passes inside."""
+    def running(self, sign: int = 1) -> Iterator[None]:
+        """Count the time that passes inside, with the sign."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds += time.perf_counter() - start
+            self.seconds += sign * (time.perf_counter() - start)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Exclude the time that passes inside."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds -= time.perf_counter() - start
+        return self.running(-1)
+
+
+def _sum(phase: str, rows: Iterable[Row]) -> Row:
+    """The row of a phase, with the sums of its segments."""
+    total = Row(phase, None)
+    for row in rows:
+        total.seconds += row.seconds
+        total.calls = max(total.calls, row.calls)
+        if row.flops is not None and row.bytes is not None:
+            total.flops, total.bytes = (total.flops or 0) + row.flops, (total.bytes or 0) + row.bytes
+    return total
 
 
 # -- segments --------------------------------------------------------------------------------
@@ -295,44 +289,22 @@ def _marked(M: MultilayerPerceptron, loss: Any, mark: Mark) -> Iterator[None]:
         mark(full_name(names[id(layer)], layer, equation.name), X)
         return X
 
-    def marking(before: str, after: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
-            def marked(*arguments: Any) -> Any:
-                mark(before, arguments[-1])
-                result = method(*arguments)
-                mark(after, result)
-                return result
-
-            return marked
-
-        return wrap
+    def marked(before: str, after: str, method: Callable[..., Any], *arguments: Any) -> Any:
+        mark(before, arguments[-1])
+        result = method(*arguments)
+        mark(after, result)
+        return result
 
     with ExitStack() as stack:
         stack.enter_context(observed((layer for _, layer in M.walk()), mark_equation))
+        calls: list[tuple[Any, str, str, str]] = []
         for i, layer in M.walk():
-            for method in (*METHODS, "optimize"):
-                stack.enter_context(replaced(layer, method, marking("", full_name(i, layer, method))))
-            for name, optimizer in layer._optimizers.items():
-                stack.enter_context(replaced(optimizer, "apply", marking("", full_name(i, optimizer, name))))
-        stack.enter_context(replaced(M, "backpropagate", marking(full_name("", loss, "gradient"), "")))
-        stack.enter_context(replaced(M, "optimize", marking(CLIP, "")))
+            calls += [(layer, method, "", full_name(i, layer, method)) for method in (*METHODS, "optimize")]
+            calls += [(x, "apply", "", full_name(i, x, name)) for name, x in layer._optimizers.items()]
+        calls += [(M, "backpropagate", full_name("", loss, "gradient"), ""), (M, "optimize", CLIP, "")]
+        for thing, method, before, after in calls:
+            stack.enter_context(replaced(thing, method, partial(marked, before, after)))
         yield
-
-
-def _phases(M: MultilayerPerceptron) -> dict[str, str]:
-    """The phase of each segment of a layer: feedforward, backpropagate or optimize; in order of the equations."""
-    layers = list(M.walk())
-    phases: dict[str, str] = {}
-    for method, ordered in zip(METHODS, (layers, layers[::-1]), strict=True):
-        for i, layer in ordered:
-            with suppress(ValueError):
-                for equation in equations(type(layer), method):
-                    phases.setdefault(full_name(i, layer, equation.name), method)
-            phases[full_name(i, layer, method)] = method
-    for i, layer in layers:
-        phases |= {full_name(i, optimizer, name): "optimize" for name, optimizer in layer._optimizers.items()}
-        phases[full_name(i, layer, "optimize")] = "optimize"
-    return phases
 
 
 # -- the active ones -------------------------------------------------------------------------
@@ -357,17 +329,13 @@ def profile_of(M: MultilayerPerceptron) -> Profile | None:
     return next((p for p in reversed(_profiles) if p.M is M), None)
 
 
-@contextmanager
-def counted(M: MultilayerPerceptron) -> Iterator[None]:
+def counted(M: MultilayerPerceptron) -> AbstractContextManager[None]:
     """Count the time that passes inside, if M is profiled."""
     p = profile_of(M)
-    with nullcontext() if p is None else p.running():
-        yield
+    return nullcontext() if p is None else p.running()
 
 
-@contextmanager
-def paused(M: MultilayerPerceptron) -> Iterator[None]:
+def paused(M: MultilayerPerceptron) -> AbstractContextManager[None]:
     """Exclude the time that passes inside, in the middle of training, if M is profiled."""
     p = profile_of(M)
-    with nullcontext() if p is None else p.paused():
-        yield
+    return nullcontext() if p is None else p.paused()

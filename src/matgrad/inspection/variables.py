@@ -64,24 +64,21 @@ class Watch:
             self.trace.append((path, equation, value))
             return value
 
+        def keep_input(path: str, X: Any) -> Any:
+            self.inputs[path].append(self._changed(path, None, X))
+            return self.inputs[path][-1]
+
         with ExitStack() as stack:
             stack.enter_context(observed(self.parts.values(), keep))
             for path, part in self.parts.items():
-                stack.enter_context(input_changed(part, partial(self._input, path)))
+                stack.enter_context(input_changed(part, partial(keep_input, path)))
             yield
-
-    def _input(self, path: str, X: Any) -> Any:
-        X = self._changed(path, None, X)
-        self.inputs[path].append(X)
-        return X
 
     def _changed(self, path: str, position: int | None, value: Any) -> Any:
         """The value, changed if it is that of the variable to change."""
-        if self.change is None:
-            return value
-        V, change = self.change
-        is_it = (V.path, V.position) == (path, position) and (position is not None or V.name == "X")
-        return change(value) if is_it else value
+        V, change = self.change or (None, None)
+        is_it = V and (V.path, V.position) == (path, position) and (position is not None or V.name == "X")
+        return change(value) if change and is_it else value
 
     @contextmanager
     def changed(self, V: Variable, change: Callable[[Array], Array]) -> Iterator[None]:
@@ -142,9 +139,12 @@ class Watch:
 
     def _when_computed(self, V: Variable) -> int:
         """The index of the equation of DV, or of another one with its name, in `trace`."""
-        own = [(i, equation) for i, (path, equation, _) in enumerate(self.trace) if path == V.path]
-        exact = [i for i, equation in own if equation == V.equation]
-        return max(exact or (i for i, equation in own if equation.name == V.equation.name), default=len(self.trace))
+        own = [
+            (e == V.equation, i)
+            for i, (path, e, _) in enumerate(self.trace)
+            if path == V.path and e.name == V.equation.name
+        ]
+        return max(own, default=(False, len(self.trace)))[1]
 
 
 def _values_with_gradients(executed: Sequence[Equation]) -> list[tuple[Equation, int]]:
@@ -173,17 +173,17 @@ def drop_gradients(layer: Layer) -> None:
 
 def input_changed(layer: Layer, change: Callable[[Any], Any]) -> AbstractContextManager[None]:
     """The feedforward of one layer gets change(X) instead of X while the context lasts."""
-    return replaced(layer, "feedforward", lambda feedforward: lambda X: feedforward(change(X)))
+    return replaced(layer, "feedforward", lambda feedforward, X: feedforward(change(X)))
 
 
 class NumericModel:
     """A copy of a model in float64 on NumPy, with a loss and a batch, in which one variable can be shifted."""
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, X: Array, T: Array) -> None:
-        self.layers, self.loss = [layer.clone() for layer in M.layers], loss
-        for layer in self.layers:
+        M = M.clone()
+        for layer in M.layers:
             layer.to(get_backend("numpy"), "float64")
-        self.watch = Watch(dict(MultilayerPerceptron(self.layers).walk()))
+        self.layers, self.loss, self.watch = M.layers, loss, Watch(dict(M.walk()))
         self.buffers = [(x, name, copy.copy(getattr(x, name))) for x in self.watch.parts.values() for name in x.buffers]
         self.inputs = [_batch("X", X, self.layers[0].input_size)]  # of the layers, and of the loss
         self.T = _batch("T", T, self.layers[-1].output_size)

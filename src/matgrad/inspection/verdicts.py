@@ -1,18 +1,23 @@
-"""Verdicts on equations: what `matgrad verify` prints about them."""
+"""Verdicts on equations, which `matgrad verify` prints, and those on all gradients of a layer with symbols in it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matgrad.backends.base import Array
+from matgrad.backends.base import Array, Matrix
 from matgrad.inspection.equations import Equation, assignment, equations, label_of, last_line
 from matgrad.inspection.faults import fault_of
 from matgrad.inspection.observing import observed
+from matgrad.inspection.variables import Variable, Watch, drop_gradients
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from matgrad.judges.algebra import SymbolicAlgebra
 
 
 def feedforward_values(layer: Layer, X: Array, names: Iterable[str]) -> dict[str, Array]:
@@ -83,3 +88,53 @@ def crash(error: Exception, sizes: str = "", default: str = "") -> Check:
     name = fault.name or default
     message = f"{name} {fault.reason}\n  in {fault.location}: {fault.source}"
     return Check(name, fault.location, "", sizes, "none", 0.0, False, message, fault.source)
+
+
+# -- gradients of layers -----------------------------------------------------------------------
+
+
+def gradient_checks(layer: Layer, X: Matrix, algebra: SymbolicAlgebra) -> list[Check]:
+    """The verdicts on the gradients of a layer and of its parts, in order of backpropagation.
+
+    They are compared with the derivatives of ⟨G, Y⟩ for an arbitrary G.
+    """
+    cls, sizes = type(layer), algebra.about
+    watch, value, problem = _run(layer, X, algebra)
+    if problem:
+        where = assignment(cls, "feedforward", "Y")
+        return [judged(cls, "Y", where.origin, sizes, f"is wrong: {problem}")]
+    checks = []
+    for V in watch.variables("", algebra.is_same):
+        part = watch.parts[V.path]
+        prefix = f"{cls.__name__}.{V.path} " if V.path else ""
+        about = type(part), V.equation.name, V.equation.origin, sizes
+        if V.problem:  # in evaluation mode a part may have nothing to do
+            wrong, note = (f"is wrong: {V.problem}", "") if part.training else ("", V.problem)
+            checks.append(judged(*about, wrong, prefix=prefix, note=note))
+            continue
+        own, of_own, symbols = watch, value, V.value  # parameters and the input of the layer are symbols already
+        if V.position is not None or (V.path and V.name == "X"):
+            symbols = algebra.symbols(suffixed(V.name, V.path), *V.value.shape)
+            own, of_own, _ = _run(layer, X, algebra, V, symbols)
+        checks.append(algebra.verdict(*about, own.gradient(V), algebra.gradient(of_own, symbols), prefix))
+    return checks
+
+
+def _run(
+    layer: Layer, X: Matrix, algebra: SymbolicAlgebra, V: Variable | None = None, symbols: Any = None
+) -> tuple[Watch, Any, str]:
+    """What a copy of a layer does, with symbols for V if it is given; ⟨G, Y⟩; and what is wrong with Y, if anything."""
+    layer = layer.clone()
+    watch, G = Watch(dict(layer.walk())), algebra.symbols("G", X.shape[0], layer.output_size)
+    with watch.watching(), nullcontext() if V is None else watch.changed(V, lambda _: symbols):
+        Y = layer.feedforward(X)
+        if problem := algebra.problem_of(Y, G):
+            return watch, None, problem
+        drop_gradients(layer)
+        layer.backpropagate(Y, G)
+    return watch, algebra.pairing(G, Y), ""
+
+
+def suffixed(name: str, path: str) -> str:
+    """A name for symbols that is different for every part."""
+    return f"{name}.{path}" if path else name

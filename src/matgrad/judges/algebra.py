@@ -19,8 +19,7 @@ import numpy as np
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.numbers import generator, preserved_generator
 from matgrad.inspection.equations import last_line
-from matgrad.inspection.gradients import gradient_checks, suffixed
-from matgrad.inspection.verdicts import Check, crash, judged
+from matgrad.inspection.verdicts import Check, crash, gradient_checks, judged, suffixed
 from matgrad.judges.definitions import definition_of
 from matgrad.layers.checks import check_layers
 from matgrad.layers.layer import Layer
@@ -284,7 +283,7 @@ class SymbolicAlgebra(Algebra):
 
     def gradients(self, layer: Layer, X: Any) -> list[Check]:
         """Against the derivatives of ⟨G, Y⟩, for an arbitrary G; see `gradient_checks`."""
-        return gradient_checks(layer, X, self, self.about, self.verdict)
+        return gradient_checks(layer, X, self)
 
 
 # -- lemmas and derivations ---------------------------------------------------------------------

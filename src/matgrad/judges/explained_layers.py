@@ -16,10 +16,9 @@ from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.sums import summed
 from matgrad.index_notation.text import Names, Text
 from matgrad.inspection.equations import Equation
-from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.observing import observed
 from matgrad.inspection.variables import drop_gradients, input_changed
-from matgrad.inspection.verdicts import Check, feedforward_values
+from matgrad.inspection.verdicts import Check, feedforward_values, suffixed
 from matgrad.judges.algebra import MakeLayer, for_equal_sizes
 from matgrad.judges.explanations import (
     Definition,

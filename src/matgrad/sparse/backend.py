@@ -15,14 +15,6 @@ def _undefined(*arguments: Any, **options: Any) -> Any:
     )
 
 
-def _with_undefined(cls: type[Backend]) -> type[Backend]:
-    """The backend, in which every operation that it lacks raises TypeError."""
-    for name in cls.__abstractmethods__:
-        setattr(cls, name, staticmethod(_undefined))
-    return abc.update_abstractmethods(cls)
-
-
-@_with_undefined
 class SparseBackend(Backend):
     """`matgrad.sparse.matrix.SparseMatrix`, whose values belong to another backend."""
 
@@ -30,7 +22,7 @@ class SparseBackend(Backend):
 
     def full(self, value, m, n, like):
         """The value at every stored position of `like`."""
-        self._check_size("like", m, n, like)
+        _check_size(m, n, like)
         return like.with_values(_inner(like).full(value, 1, like.support.nnz, like.values))
 
     def hadamard(self, X, Y):
@@ -42,7 +34,7 @@ class SparseBackend(Backend):
 
     def uniform(self, m, n, seed, count, like):
         """The numbers of the dense matrix at the stored positions."""
-        self._check_size("like", m, n, like)
+        _check_size(m, n, like)
         return like.with_values(_inner(like).uniform_on(like.support, seed, count, like.values))
 
     def product_on(self, W, A, B):
@@ -63,28 +55,27 @@ class SparseBackend(Backend):
         return _inner(like).scalar(value, like.values)
 
     def take_rows(self, X, indices):
-        return self._of_rows(X, indices)
+        support, places = X.support.of_rows(indices)
+        return type(X)(support, _inner(X).take_rows(X.values.T, places).T)
 
     def rows(self, X, start, stop):
-        return self._of_rows(X, slice(start, stop))
-
-    def _of_rows(self, X, rows):
-        """The matrix that has some of the rows of X."""
-        support, places = X.support.of_rows(rows)
-        w = X.values.T
-        is_slice = isinstance(places, slice)
-        found = _inner(X).rows(w, places.start, places.stop) if is_slice else _inner(X).take_rows(w, places)
-        return type(X)(support, found.T)
+        support, places = X.support.of_rows(slice(start, stop))
+        return type(X)(support, _inner(X).rows(X.values.T, places.start, places.stop).T)
 
     def to_numpy(self, X):
         """A dense array."""
         return _inner(X).to_numpy(X.to_dense())
 
-    @staticmethod
-    def _check_size(name: str, m: int, n: int, X: Any) -> None:
-        """Raise if the size is not that of the sparse matrix X."""
-        if (m, n) != X.shape:
-            raise ValueError(f"{name}: expected size {m} × {n}, found {X}; for a dense matrix use its values")
+
+for _name in SparseBackend.__abstractmethods__:  # the operations that it lacks
+    setattr(SparseBackend, _name, staticmethod(_undefined))
+abc.update_abstractmethods(SparseBackend)  # type: ignore[type-abstract]
+
+
+def _check_size(m: int, n: int, like: Any) -> None:
+    """Raise if the size is not that of a sparse matrix."""
+    if (m, n) != like.shape:
+        raise ValueError(f"like: expected size {m} × {n}, found {like}; for a dense matrix use its values")
 
 
 def _inner(X: Any) -> Backend:

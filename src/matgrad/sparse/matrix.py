@@ -26,6 +26,11 @@ class _Operand:
     support: Support
     values: Array
     shape: tuple[int, int]
+    T: Any
+
+    def __rmatmul__(self, A: Array) -> Array:
+        """A W, for a dense matrix A"""
+        return (self.T @ A.T).T
 
     def _backend(self, B: Array) -> Backend:
         """The backend of the values and of B, after a check that B fits."""
@@ -85,17 +90,6 @@ class SparseMatrix(_Operand):
         """The matrix with these values on the same support."""
         return SparseMatrix(self.support, values)
 
-    def on(self, support: Support) -> SparseMatrix:
-        """The matrix with the elements of W at another support, 0 where W stores none."""
-        if support.shape != self.shape:
-            raise ValueError(f"{support}: expected a support of size {_sizes(self)}")
-        backend = backend_of(self.values)
-        values, old, new = backend.to_numpy(self.values)[0], self.support.flat(), support.flat()
-        _, place, from_place = np.intersect1d(new, old, assume_unique=True, return_indices=True)
-        moved = np.zeros((1, support.nnz), dtype=values.dtype)
-        moved[0, place] = values[from_place]
-        return SparseMatrix(support, backend.from_numpy(moved, backend.device(self.values)))
-
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -112,10 +106,6 @@ class SparseMatrix(_Operand):
         if isinstance(B, _Operand):
             return self.to_dense() @ B
         return self._backend(B).sparse_product(self.support, self.values, B)
-
-    def __rmatmul__(self, A: Array) -> Array:
-        """A W, N×D, for a dense N×K matrix A"""
-        return (self.T @ A.T).T
 
     def product_on(self, A: Array, B: Array) -> SparseMatrix:
         """A B at the stored positions, for dense matrices A, K×N, and B, N×D"""
@@ -185,10 +175,6 @@ class TransposedSparseMatrix(_Operand):
         """Wᵀ B, D×N, for a dense K×N matrix B"""
         return self._backend(B).sparse_transposed_product(self.support, self.values, B)
 
-    def __rmatmul__(self, A: Array) -> Array:
-        """A Wᵀ, N×K, for a dense N×D matrix A"""
-        return (self.T @ A.T).T
-
 
 # -- what is trained: dense matrices, and the values of sparse ones ----------------------------
 
@@ -204,8 +190,17 @@ def with_values(X: Array, values: Array) -> Array:
 
 
 def restricted(X: Array, support: Support) -> SparseMatrix:
-    """The elements of a dense or a sparse matrix at the support."""
-    return X.on(support) if isinstance(X, SparseMatrix) else SparseMatrix.from_dense(X, support)
+    """The elements of a dense or a sparse matrix at the support; 0 where a sparse one stores none."""
+    if not isinstance(X, SparseMatrix):
+        return SparseMatrix.from_dense(X, support)
+    if support.shape != X.shape:
+        raise ValueError(f"{support}: expected a support of size {_sizes(X)}")
+    backend = backend_of(X.values)
+    values = backend.to_numpy(X.values)[0]
+    _, place, from_place = np.intersect1d(support.flat(), X.support.flat(), assume_unique=True, return_indices=True)
+    moved = np.zeros((1, support.nnz), dtype=values.dtype)
+    moved[0, place] = values[from_place]
+    return SparseMatrix(support, backend.from_numpy(moved, backend.device(X.values)))
 
 
 def _scalar(c: Any) -> Scalar:
@@ -220,6 +215,5 @@ def _sizes(X: Array) -> str:
 
 
 _backend = SparseBackend()  # type: ignore[abstract]  # the operations it lacks raise TypeError
-register_matrix_type(SparseMatrix, _backend)
-register_matrix_type(TransposedSparseMatrix, _backend)
-register_matrix_type(WatchedSparseMatrix, _backend)
+for _kind in (SparseMatrix, TransposedSparseMatrix, WatchedSparseMatrix):
+    register_matrix_type(_kind, _backend)

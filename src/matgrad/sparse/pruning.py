@@ -13,7 +13,7 @@ import numpy as np
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array
 from matgrad.foundation.numbers import check_number
-from matgrad.sparse.matrix import SparseMatrix, values_of
+from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import describe, resolve
 
@@ -85,36 +85,28 @@ def smallest(scores: np.ndarray, count: int) -> np.ndarray:
 # -- the largest elements of several matrices -----------------------------------------------------
 
 
-def largest(scores: Sequence[np.ndarray], count: int) -> list[Support]:
-    """The supports of the `count` elements with the largest scores over all matrices, at least one in each matrix."""
-    kept = _kept([A.reshape(-1) for A in scores], count)
-    return [Support.from_flat(A.shape, np.flatnonzero(k)) for A, k in zip(scores, kept, strict=True)]
-
-
-def largest_weights(weights: Sequence[Array], count: int) -> list[Support]:
-    """The supports of the `count` weights that are farthest from 0 over all matrices, at least one in each matrix.
+def largest(scores: Sequence[Array], count: int) -> list[Support]:
+    """The supports of the `count` elements with the largest scores over all matrices, at least one in each matrix.
 
     The matrices are dense or sparse; what a sparse one does not store is not chosen.
     """
-    values = [backend_of(values_of(W)).to_numpy(values_of(W)).reshape(-1) for W in weights]
-    kept = _kept([np.abs(A) for A in values], count)
-    flat = [
-        W.support.flat()[k] if isinstance(W, SparseMatrix) else np.flatnonzero(k)
-        for W, k in zip(weights, kept, strict=True)
-    ]
-    return [Support.from_flat(W.shape, positions) for W, positions in zip(weights, flat, strict=True)]
-
-
-def _kept(scores: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-    """For each vector which of its scores are among the `count` largest of all; its own largest always is."""
-    ends = np.cumsum([len(A) for A in scores])
-    if not len(scores) <= count <= ends[-1]:
-        raise ValueError(f"count: expected a number from {len(scores)}, one per matrix, to {ends[-1]}, found {count}")
-    joined = np.concatenate(scores)
+    found = [backend_of(values_of(A)).to_numpy(values_of(A)).reshape(-1) for A in scores]
+    ends = np.cumsum([len(A) for A in found])
+    if not len(found) <= count <= ends[-1]:
+        raise ValueError(f"count: expected a number from {len(found)}, one per matrix, to {ends[-1]}, found {count}")
+    joined = np.concatenate(found)
     if np.isnan(joined).any():
         raise ValueError("scores: found nan, expected numbers that can be compared")
     kept = np.zeros(len(joined), dtype=bool)
-    kept[[end - 1 - np.argmax(A[::-1]) for A, end in zip(scores, ends, strict=True)]] = True
+    kept[[end - 1 - np.argmax(A[::-1]) for A, end in zip(found, ends, strict=True)]] = True  # the largest of each
     others = np.flatnonzero(~kept)
     kept[others[~smallest(joined[others], len(joined) - count)]] = True
-    return np.split(kept, ends[:-1])
+    places = map(np.flatnonzero, np.split(kept, ends[:-1]))
+    pairs = zip(scores, places, strict=True)
+    flat = [A.support.flat()[k] if isinstance(A, SparseMatrix) else k for A, k in pairs]
+    return [Support.from_flat(A.shape, positions) for A, positions in zip(scores, flat, strict=True)]
+
+
+def largest_weights(weights: Sequence[Array], count: int) -> list[Support]:
+    """The supports of the `count` weights that are farthest from 0 over all matrices, at least one in each matrix."""
+    return largest([with_values(W, abs(values_of(W))) for W in weights], count)

@@ -25,11 +25,13 @@ class Support:
         self.shape = K, D = _check_shape(shape)
         starts, columns = _integers("starts", starts), _integers("columns", columns)
         _check_starts(starts, K, len(columns))
-        _check_columns(columns, D)
-        self.starts = _fixed(starts, np.int64)
-        self.columns = _fixed(columns, np.int32)
+        if len(columns) and not 0 <= columns.min() <= columns.max() < D:
+            outside = columns[(columns < 0) | (columns >= D)]
+            raise ValueError(f"columns: expected numbers from 0 to {D - 1}, found {outside[0]}")
+        self.starts, self.columns = starts.astype(np.int64), columns.astype(np.int32)
+        self.starts.setflags(write=False)
+        self.columns.setflags(write=False)
         self._check_order()
-        self._cache: dict[Hashable, Any] = {}
 
     def _check_order(self) -> None:
         """Raise if the columns of a row do not increase, such as a column that occurs twice."""
@@ -113,7 +115,6 @@ class Support:
             places = np.repeat(self.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
         part = object.__new__(Support)  # without the checks, which the rows have passed
         part.shape, part.starts, part.columns = (len(starts) - 1, self.shape[1]), starts, self.columns[places]
-        part._cache = {}
         return part, places
 
     # -- properties ---------------------------------------------------------------------------
@@ -127,11 +128,6 @@ class Support:
         """nnz / (K·D), the fraction of the elements that is stored."""
         K, D = self.shape
         return self.nnz / (K * D)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of both indices: 12 per element, 8 per row and per column."""
-        return sum(A.nbytes for A in (self.starts, self.columns, self.column_starts, self.rows, self.positions))
 
     def row_indices(self) -> np.ndarray:
         """The row of every element, in row order."""
@@ -147,12 +143,14 @@ class Support:
 
     def is_same(self, other: Support) -> bool:
         """Whether both have the same positions."""
-        if self is other:
-            return True
-        pairs = ((self.starts, other.starts), (self.columns, other.columns))
-        return self.shape == other.shape and all(np.array_equal(a, b) for a, b in pairs)
+        have_same = self.shape == other.shape and np.array_equal(self.starts, other.starts)
+        return self is other or (have_same and np.array_equal(self.columns, other.columns))
 
     # -- for kernels --------------------------------------------------------------------------
+    @cached_property
+    def _cache(self) -> dict[Hashable, Any]:
+        return {}
+
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """``make()``, called only once per key; the index on a device is kept in this way."""
         if key not in self._cache:
@@ -234,17 +232,3 @@ def _check_starts(starts: np.ndarray, K: int, nnz: int) -> None:
     decreasing = np.flatnonzero(starts[1:] < starts[:-1])
     if len(decreasing):
         raise ValueError(f"starts: row {decreasing[0]} ends before it begins")
-
-
-def _check_columns(columns: np.ndarray, D: int) -> None:
-    """Raise if a column is outside the matrix."""
-    if len(columns) and not 0 <= columns.min() <= columns.max() < D:
-        outside = columns[(columns < 0) | (columns >= D)]
-        raise ValueError(f"columns: expected numbers from 0 to {D - 1}, found {outside[0]}")
-
-
-def _fixed(A: np.ndarray, dtype: type) -> np.ndarray:
-    """A read-only copy of A."""
-    copy: np.ndarray = np.array(A, dtype=dtype)
-    copy.setflags(write=False)
-    return copy
