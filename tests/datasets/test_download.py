@@ -213,7 +213,7 @@ def test_a_part_is_continued(server: Server, tmp_path: Path, part: bytes, expect
     [
         (
             [failing(404)],
-            "first.gz could not be fetched: http://127.*/first.gz: the server answers 404 Not Found$",
+            "first.gz could not be fetched: http://127.*/first.gz: HTTP Error 404: Not Found$",
             None,
         ),
         ([lying], "wrong checksum: found MD5 [0-9a-f]{32}, expected [0-9a-f]{32}; what was received is deleted", None),

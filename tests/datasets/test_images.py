@@ -62,7 +62,11 @@ def test_all_spellings_are_read(tmp_path: Path, dotted: bool, gz: bool, reader):
         (TRAIN, struct.pack(">4I", 2051, 7, 0, 5), "images of 0×5 and"),
         (TRAIN, struct.pack(">4I", 2051, *[2**32 - 1] * 3) + b"xyz", "found 3 bytes after the header"),
         (TRAIN, idx(IMAGES[:6]), "Xtrain has 6 rows and .*Ttrain has 7"),
-        (TRAIN, gzip.compress(idx(IMAGES))[:-12], r"train-images-idx3-ubyte: cannot be read \(Compressed file ended"),
+        (
+            TRAIN,
+            gzip.compress(idx(IMAGES))[:-12],
+            r"train-images-idx3-ubyte: not .*or a damaged one \(EOFError: Compressed file ended",
+        ),
         (TRAIN, gzip.compress(idx(IMAGES))[:-8] + bytes(8), r"cannot be read \(CRC check failed"),
         ("t10k-labels-idx1-ubyte", idx(np.array([1, 2, 10, 3], np.uint8)), "Ttest: label 10 in row 2: .* 0 to 9"),
     ],
@@ -164,9 +168,12 @@ def only(files: dict[str, bytes], name: str, content: bytes | None) -> dict[str,
         ),
         (
             only(BINARY, "test_batch.bin", lzma.compress(BINARY["test_batch.bin"])[:-30]),
-            r"cannot be read \(Compressed file ended",
+            r"or a damaged one \(EOFError: Compressed file ended",
         ),
-        (only(BINARY, "test_batch.bin", lzma.compress(b"")[:6] + bytes(99)), r"cannot be read \(Corrupt input data"),
+        (
+            only(BINARY, "test_batch.bin", lzma.compress(b"")[:6] + bytes(99)),
+            r"or a damaged one \(LZMAError: Corrupt input data",
+        ),
         ({"data_batch_1": b"\x80\x03", "test_batch": b""}, "expected .*cifar-10-binary.tar.gz: its binary version"),
     ],
 )
@@ -182,8 +189,8 @@ def test_bad_archives_are_refused(tmp_path: Path):
     for damaged, message in (
         (b"", "not a tar archive, or a damaged one"),
         (b"no archive" * 100, "not a tar archive, or a damaged one"),
-        (content[: len(content) // 2], "cannot be read"),
-        (content[:500] + bytes(500) + content[1000:], "cannot be read"),
+        (content[: len(content) // 2], "a damaged one"),
+        (content[:500] + bytes(500) + content[1000:], "cannot be read|a damaged one"),
     ):
         path.write_bytes(damaged)
         with pytest.raises(DataError, match=f"a.tar.gz: .*({message})"):

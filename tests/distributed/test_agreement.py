@@ -8,7 +8,6 @@ from threads import on_ranks
 
 import matgrad as mg
 from matgrad.distributed import Disagreement, current
-from matgrad.distributed.agreement import agree
 from matgrad.training import fingerprint
 
 
@@ -28,17 +27,17 @@ def errors_of(size: int, task) -> list[str]:
 def test_all_ranks_name_all_that_differ():
     def task(group):
         seeds, data = ["0", "1", "0"], [f"sha256 {x * 64}" for x in "aba"]
-        agree(group, {"the seed": seeds[group.rank], "the data": data[group.rank], "the dtype": "float32"})
+        group.agree({"the seed": seeds[group.rank], "the data": data[group.rank], "the dtype": "float32"})
 
     one = "rank 1 differs from rank 0 in the seed (1, expected 0) and the data (sha256 bbbbbbbb…bbbbbbbb, expected "
     found = errors_of(3, task)
     assert len(set(found)) == 1
     assert found[0].startswith(one)
-    assert errors_of(2, lambda group: agree(group, {"the seed": "0"})) == ["", ""]
+    assert errors_of(2, lambda group: group.agree({"the seed": "0"})) == ["", ""]
 
 
 def test_a_fact_that_a_rank_does_not_have():
-    found = errors_of(2, lambda group: agree(group, {"the checkpoint": "step 5"} if group.is_first else {}))
+    found = errors_of(2, lambda group: group.agree({"the checkpoint": "step 5"} if group.is_first else {}))
     assert found == ["rank 1 differs from rank 0 in the checkpoint (none, expected step 5)"] * 2
 
 

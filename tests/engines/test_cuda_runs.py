@@ -9,6 +9,7 @@ import torch
 from graph_support import D, K, assert_same, graph_step, loader, model
 
 import matgrad as mg
+from matgrad.backends.torch_backend import TorchBackend
 from matgrad.callbacks import Callback, Checkpoints
 from matgrad.engines import torch_engine
 from matgrad.engines.cuda import graphs
@@ -119,7 +120,7 @@ def test_too_little_memory_is_an_error_with_sizes(on_cuda, monkeypatch):
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(GraphExecutor, "_execute", fail)
-    monkeypatch.setattr(graphs, "_free", lambda device: 12 << 20)
+    monkeypatch.setattr(TorchBackend, "free_memory", lambda self, device: 12 << 20)
     with pytest.raises(MemoryError, match=r"the training step: needs about .* on cpu, found 12 MB free; smaller"):
         fitted(on_cuda, True)
 

@@ -22,7 +22,9 @@ def bomb(tmp_path):
 
 
 def test_a_small_file_does_not_become_large_unless_the_user_allows_it(bomb, monkeypatch):
-    with pytest.raises(ValueError, match=f"bomb.npz: asks for 162 MB, expected at most 128 MB; set .* {VARIABLE}"):
+    with pytest.raises(
+        ValueError, match=f"bomb.npz: archive: asks for 162 MB, expected at most 128 MB; set .* {VARIABLE}"
+    ):
         npz(bomb)
     monkeypatch.setenv(VARIABLE, "500M")
     assert npz(bomb).Xtrain.shape == (ROWS, 2)

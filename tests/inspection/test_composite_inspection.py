@@ -10,7 +10,6 @@ import matgrad as mg
 from composites import LOSS, D, H, K, Keeper, N, ResidualLayer, batch, model, plain_model
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.program.recorder import record_computation
-from matgrad.program.text import program_text
 from matgrad.symbolic import check_layer
 
 
@@ -106,7 +105,7 @@ def test_the_verifier_finds_a_wrong_part():
 def test_programs_name_what_parts_compute():
     M, (X, T) = plain_model(), batch()
     program = record_computation(mg.make_step(M, LOSS), M.state(), X, T)
-    text = program_text(program)
+    text = str(program)
     assert re.search(r"^W2\.1' += W2\.1 - η·DW2\.1", text, re.M)
     assert re.search(r"^Z2\.1 += ", text, re.M)
     assert "layer 2.1 ActivationLayer.DW" in {value.equation for value in program.values}

@@ -71,24 +71,24 @@ NEW = {
         'def softsign(X: Kind) -> Kind:\n    """x / (1 + |x|)"""\n    return backend_of(X).softsign(X)\n\n\ndef log1p(',
     ),
     "backends/base.py": (
-        "    @abstractmethod\n    def log1p(",
-        "    @abstractmethod\n    def softsign(self, X: Array) -> Array: ...\n    @abstractmethod\n    def log1p(",
+        "    log = log1p = ",
+        "    log = softsign = log1p = ",
     ),
     "backends/numpy_backend.py": (
-        "    def log1p(",
-        "    def softsign(self, X):\n        return X / (1 + self.np.abs(X))\n\n    def log1p(",
+        "    def step(",
+        "    def softsign(self, X):\n        return X / (1 + self.np.abs(X))\n\n    def step(",
     ),
     "backends/torch_backend.py": (
-        "    def log1p(",
-        "    def softsign(self, X):\n        return X / (1 + torch.abs(X))\n\n    def log1p(",
+        "    def step(",
+        "    def softsign(self, X):\n        return X / (1 + torch.abs(X))\n\n    def step(",
     ),
     "backends/tensorflow_backend.py": (
-        "    def log1p(",
-        "    def softsign(self, X):\n        return X / (1 + tf.abs(X))\n\n    def log1p(",
+        "    def step(",
+        "    def softsign(self, X):\n        return X / (1 + tf.abs(X))\n\n    def step(",
     ),
     "backends/sympy_backend.py": (
-        "    def log1p(",
-        "    def softsign(self, X):\n        return _mapped(lambda x: x / (1 + abs(x)), X)\n\n    def log1p(",
+        "    log1p, reciprocal = ",
+        "    softsign = _of_elements(lambda x: x / (1 + abs(x)))\n    log1p, reciprocal = ",
     ),
 }
 USE = """

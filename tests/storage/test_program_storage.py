@@ -229,7 +229,7 @@ def test_files_that_are_no_programs_are_refused(file, tmp_path):
     assert "no such file" in refused(other)
     for damaged in (b"", b"hello", content[:100], content[:-1], content + b"x", bytes(len(content))):
         other.write_bytes(damaged)
-        assert "not a safetensors file, or a damaged one" in refused(other)
+        assert "safetensors" in refused(other)
     write(other, None, {"W": np.zeros((2, 2))})
     assert "there is no program in it" in refused(other)
     folder = tmp_path / "folder"

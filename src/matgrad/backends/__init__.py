@@ -7,10 +7,11 @@ matgrad decides which framework a matrix belongs to.
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 
-from matgrad.backends.base import Backend
+from matgrad.backends.base import Array, Backend
 from matgrad.foundation.imports import how_to_install
 
 # name: (the module that implements it, its class, top-level modules of its matrix types)
@@ -57,7 +58,10 @@ def automatic_backend(device: str | None = None) -> str:
     For the device ``auto`` it is PyTorch only if that sees a GPU.
     """
     if device == "auto":
-        device = _automatic_gpu()
+        device = None
+        with suppress(ModuleNotFoundError):
+            found = get_backend("torch").find_device("auto")
+            device = None if found == "cpu" else found
     if device is not None:
         return "torch"
     try:
@@ -65,15 +69,6 @@ def automatic_backend(device: str | None = None) -> str:
     except ImportError:
         return "numpy"
     return "native"
-
-
-def _automatic_gpu() -> str | None:
-    """The GPU that PyTorch sees, if it is installed and sees one."""
-    try:
-        device = get_backend("torch").find_device("auto")
-    except ModuleNotFoundError:
-        return None
-    return None if device == "cpu" else device
 
 
 @cache
@@ -118,4 +113,10 @@ def backend_of(X: object, *others: object) -> Backend:
     return backend
 
 
-__all__ = ["BACKENDS", "Backend", "automatic_backend", "backend_of", "get_backend", "register_matrix_type"]
+def convert(X: Array, backend: Backend, dtype: str | None, device: str | None) -> Array:
+    """X on another backend; floating-point elements get the given dtype, counters stay integers."""
+    A = backend_of(X).to_numpy(X)
+    return backend.from_numpy(A.astype(dtype) if dtype and A.dtype.kind == "f" else A, device)
+
+
+__all__ = ["BACKENDS", "Backend", "automatic_backend", "backend_of", "convert", "get_backend", "register_matrix_type"]

@@ -86,45 +86,23 @@ class Backend(ABC):
 
     # -- primitives ---------------------------------------------------------------------------
     @abstractmethod
+    def exp(self, X: Array) -> Array: ...
+
+    log = log1p = reciprocal = sqrt = tanh = erf = step = exp  # which have one matrix too
+    diag = Diag = columns_sum = rows_sum = columns_max = rows_max = exp
+
+    @abstractmethod
     def full(self, value: float, m: int, n: int, like: Array) -> Array: ...
     @abstractmethod
     def identity(self, n: int, like: Array) -> Array: ...
     @abstractmethod
     def hadamard(self, X: Array, Y: Array) -> Array: ...
     @abstractmethod
-    def diag(self, X: Array) -> Array: ...
-    @abstractmethod
-    def Diag(self, x: Array) -> Array: ...
-    @abstractmethod
     def elements_sum(self, X: Array) -> Scalar: ...
     @abstractmethod
     def column_repeat(self, x: Array, n: int) -> Array: ...
     @abstractmethod
     def row_repeat(self, x: Array, m: int) -> Array: ...
-    @abstractmethod
-    def columns_sum(self, X: Array) -> Array: ...
-    @abstractmethod
-    def rows_sum(self, X: Array) -> Array: ...
-    @abstractmethod
-    def columns_max(self, X: Array) -> Array: ...
-    @abstractmethod
-    def rows_max(self, X: Array) -> Array: ...
-    @abstractmethod
-    def exp(self, X: Array) -> Array: ...
-    @abstractmethod
-    def log(self, X: Array) -> Array: ...
-    @abstractmethod
-    def log1p(self, X: Array) -> Array: ...
-    @abstractmethod
-    def reciprocal(self, X: Array) -> Array: ...
-    @abstractmethod
-    def sqrt(self, X: Array) -> Array: ...
-    @abstractmethod
-    def tanh(self, X: Array) -> Array: ...
-    @abstractmethod
-    def erf(self, X: Array) -> Array: ...
-    @abstractmethod
-    def step(self, X: Array) -> Array: ...
     @abstractmethod
     def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array: ...
 
@@ -168,17 +146,14 @@ class Backend(ABC):
         return A @ B
 
     # -- sparse matrices: W has the values w (1×nnz) on the K×D support S -----------------------
-    def sparse_product(self, S: Support, w: Array, B: Array) -> Array:
-        """W B, K×N, for a dense D×N matrix B."""
-        raise self._no_sparse()
+    def no_sparse(self, *operands: Any, **options: Any) -> Any:
+        """Raise TypeError: this backend has no sparse matrices."""
+        raise TypeError(f"the backend {self.name} has no sparse matrices; numpy, torch and native have them")
 
-    def sparse_transposed_product(self, S: Support, w: Array, B: Array) -> Array:
-        """Wᵀ B, D×N, for a dense K×N matrix B."""
-        raise self._no_sparse()
-
-    def sampled_product(self, S: Support, A: Array, B: Array) -> Array:
-        """The 1×nnz values of A Bᵀ on S, for dense matrices A (K×N) and B (D×N)."""
-        raise self._no_sparse()
+    sparse_product = no_sparse  # (S, w, B): W B, K×N, for a dense D×N matrix B
+    sparse_transposed_product = no_sparse  # (S, w, B): Wᵀ B, D×N, for a dense K×N matrix B
+    sampled_product = no_sparse  # (S, A, B): the 1×nnz values of A Bᵀ on S, for dense matrices A (K×N) and B (D×N)
+    uniform_on = no_sparse  # (S, seed, count, like): the 1×nnz values on S of the K×D matrix that `uniform` gives
 
     def dense(self, S: Support, w: Array) -> Array:
         """W as a dense matrix."""
@@ -187,17 +162,10 @@ class Backend(ABC):
         A[S.row_indices(), S.columns] = values[0]
         return self.from_numpy(A, self.device(w))
 
-    def uniform_on(self, S: Support, seed: Scalar, count: Scalar, like: Array) -> Array:
-        """The 1×nnz values on S of the K×D matrix that `uniform` gives."""
-        raise self._no_sparse()
-
     def check_sparse(self) -> None:
         """Raise TypeError if this backend has no sparse matrices."""
         if not self.has_sparse:
-            raise self._no_sparse()
-
-    def _no_sparse(self) -> TypeError:
-        return TypeError(f"the backend {self.name} has no sparse matrices; numpy, torch and native have them")
+            self.no_sparse()
 
     # -- in and out ---------------------------------------------------------------------------
     @abstractmethod

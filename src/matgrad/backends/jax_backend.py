@@ -18,10 +18,7 @@ class JaxBackend(NumpyBackend):
     np = jnp
 
     has_sparse = False  # NumPy's sparse products are SciPy's
-    sparse_product = Backend.sparse_product
-    sparse_transposed_product = Backend.sparse_transposed_product
-    sampled_product = Backend.sampled_product
-    uniform_on = Backend.uniform_on
+    sparse_product = sparse_transposed_product = sampled_product = uniform_on = Backend.no_sparse
     shown = Backend.shown
     shares_memory = Backend.shares_memory  # arrays cannot be changed in place
 

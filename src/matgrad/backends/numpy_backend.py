@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,16 @@ from matgrad.backends.hashing import uniform
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
+
+
+def _of_elements(name: str) -> Callable[..., Any]:
+    """The operation that is the module's function of this name: e^1000 is inf, without a warning, as elsewhere."""
+
+    def operation(self: NumpyBackend, X: Any) -> Any:
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            return getattr(self.np, name)(X)
+
+    return operation
 
 
 class NumpyBackend(Backend):
@@ -56,28 +67,7 @@ class NumpyBackend(Backend):
     def rows_max(self, X):
         return self.np.max(X, axis=1, keepdims=True)
 
-    # e^1000 is inf, log 0 is -inf and 1/0 is inf, without a warning, as in the other frameworks
-    def exp(self, X):
-        with np.errstate(over="ignore", under="ignore"):
-            return self.np.exp(X)
-
-    def log(self, X):
-        with np.errstate(divide="ignore"):
-            return self.np.log(X)
-
-    def log1p(self, X):
-        with np.errstate(divide="ignore"):
-            return self.np.log1p(X)
-
-    def reciprocal(self, X):
-        with np.errstate(divide="ignore", over="ignore"):
-            return self.np.reciprocal(X)
-
-    def sqrt(self, X):
-        return self.np.sqrt(X)
-
-    def tanh(self, X):
-        return self.np.tanh(X)
+    exp, log, log1p, reciprocal, sqrt, tanh = map(_of_elements, ("exp", "log", "log1p", "reciprocal", "sqrt", "tanh"))
 
     def erf(self, X):
         from scipy.special import erf  # NumPy has none; SciPy takes 0.1 s to import

@@ -37,6 +37,11 @@ class SympyMatrix(sp.Matrix):
         return SympyMatrix(*self.shape, lambda i, j: sp.sympify(x))
 
 
+def _of_elements(f: Callable[[Any], Any]) -> Callable[..., SympyMatrix]:
+    """The operation that gives the matrix with elements f(x_ij)."""
+    return lambda self, X: SympyMatrix(X.applyfunc(f))
+
+
 class SympyBackend(Backend):
     """SymPy matrices with numbers or expressions as elements."""
 
@@ -79,34 +84,12 @@ class SympyBackend(Backend):
         return SympyMatrix([sp.Max(*X.row(i)) for i in range(X.rows)])
 
     def apply(self, f, X):
-        return _mapped(f, X)
+        return SympyMatrix(X.applyfunc(f))
 
-    def exp(self, X):
-        return _mapped(sp.exp, X)
-
-    def log(self, X):
-        return _mapped(sp.log, X)
-
-    def log1p(self, X):
-        return _mapped(lambda x: sp.log(1 + x), X)
-
-    def reciprocal(self, X):
-        return _mapped(lambda x: 1 / x, X)
-
-    def sqrt(self, X):
-        return _mapped(sp.sqrt, X)
-
-    def tanh(self, X):
-        return _mapped(sp.tanh, X)
-
-    def erf(self, X):
-        return _mapped(sp.erf, X)
-
-    def step(self, X):
-        return _mapped(lambda x: sp.Piecewise((1, x >= 0), (0, True)), X)
-
-    def log_sigmoid(self, X):
-        return _mapped(lambda x: -sp.log(1 + sp.exp(-x)), X)
+    exp, log, sqrt, tanh, erf = map(_of_elements, (sp.exp, sp.log, sp.sqrt, sp.tanh, sp.erf))
+    log1p, reciprocal = _of_elements(lambda x: sp.log(1 + x)), _of_elements(lambda x: 1 / x)
+    step = _of_elements(lambda x: sp.Piecewise((1, x >= 0), (0, True)))
+    log_sigmoid = _of_elements(lambda x: -sp.log(1 + sp.exp(-x)))
 
     def uniform(self, m, n, seed, count, like):
         U = NumpyBackend().uniform(m, n, int(seed), int(count), like=np.zeros((1, 1)))
@@ -129,8 +112,3 @@ class SympyBackend(Backend):
 
     def scalar(self, value, like):
         return sp.sympify(value)
-
-
-def _mapped(f: Callable[[Any], Any], X: sp.Matrix) -> SympyMatrix:
-    """The matrix with elements f(x_ij)."""
-    return SympyMatrix(X.applyfunc(f))

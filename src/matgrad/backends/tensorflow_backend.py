@@ -23,17 +23,13 @@ class TensorflowBackend(Backend):
     def identity(self, n, like):
         return tf.eye(n, dtype=like.dtype)
 
-    def hadamard(self, X, Y):
-        return tf.multiply(X, Y)
+    hadamard, elements_sum, take_rows = map(staticmethod, (tf.multiply, tf.reduce_sum, tf.gather))
 
     def diag(self, X):
         return tf.linalg.diag_part(X)[:, None]
 
     def Diag(self, x):
         return tf.linalg.diag(tf.reshape(x, [-1]))
-
-    def elements_sum(self, X):
-        return tf.reduce_sum(X)
 
     def column_repeat(self, x, n):
         return tf.broadcast_to(x, [x.shape[0], n])
@@ -53,23 +49,8 @@ class TensorflowBackend(Backend):
     def rows_max(self, X):
         return tf.reduce_max(X, axis=1, keepdims=True)
 
-    def exp(self, X):
-        return tf.exp(X)
-
-    def log(self, X):
-        return tf.math.log(X)
-
-    def log1p(self, X):
-        return tf.math.log1p(X)
-
-    def reciprocal(self, X):
-        return tf.math.reciprocal(X)
-
-    def sqrt(self, X):
-        return tf.sqrt(X)
-
-    def tanh(self, X):
-        return tf.tanh(X)
+    exp, log, log1p = map(staticmethod, (tf.exp, tf.math.log, tf.math.log1p))
+    reciprocal, sqrt, tanh = map(staticmethod, (tf.math.reciprocal, tf.sqrt, tf.tanh))
 
     def erf(self, X):
         return tf.math.erf(tf.clip_by_value(X, -10, 10))  # nan for huge numbers, though erf(±10) = ±1
@@ -91,9 +72,6 @@ class TensorflowBackend(Backend):
 
     def to_numpy(self, X):
         return np.asarray(X.numpy())  # which is a scalar for a 0-d X
-
-    def take_rows(self, X, indices):
-        return tf.gather(X, indices)
 
     def dtype(self, X):
         return X.dtype.name

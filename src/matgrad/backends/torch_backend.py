@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -61,26 +61,8 @@ class TorchBackend(Backend):
     def rows_max(self, X):
         return torch.amax(X, dim=1, keepdim=True)
 
-    def exp(self, X):
-        return torch.exp(X)
-
-    def log(self, X):
-        return torch.log(X)
-
-    def log1p(self, X):
-        return torch.log1p(X)
-
-    def reciprocal(self, X):
-        return torch.reciprocal(X)
-
-    def sqrt(self, X):
-        return torch.sqrt(X)
-
-    def tanh(self, X):
-        return torch.tanh(X)
-
-    def erf(self, X):
-        return torch.erf(X)
+    exp, log, log1p, reciprocal = (staticmethod(getattr(torch, f)) for f in ("exp", "log", "log1p", "reciprocal"))
+    sqrt, tanh, erf = (staticmethod(getattr(torch, f)) for f in ("sqrt", "tanh", "erf"))
 
     def step(self, X):
         return (X >= 0).to(X.dtype)
@@ -98,24 +80,23 @@ class TorchBackend(Backend):
     def sparse_product(self, S, w, B):
         if kernels := _kernels(w.device):
             return _written(kernels.sparse_product, (S.shape[0], B.shape[1]), S, w, B)
-        i = _index(S, w.device)
-        return _csr_matrix(i.starts, i.columns, w[0], S.shape) @ B
+        starts, columns = _indices(S, w.device, "starts", "columns")
+        return _csr_matrix(starts, columns, w[0], S.shape) @ B
 
     def sparse_transposed_product(self, S, w, B):
         if kernels := _kernels(w.device):
             return _written(kernels.sparse_transposed_product, (S.shape[1], B.shape[1]), S, w, B)
-        i = _index(S, w.device)
-        values = torch.index_select(w[0], 0, i.positions)
-        return _csr_matrix(i.column_starts, i.rows, values, S.shape[::-1]) @ B
+        starts, rows, positions = _indices(S, w.device, "column_starts", "rows", "positions")
+        return _csr_matrix(starts, rows, torch.index_select(w[0], 0, positions), S.shape[::-1]) @ B
 
     def sampled_product(self, S, A, B):
         if kernels := _kernels(A.device):
             return _written(kernels.sampled_product, (1, S.nnz), S, A, B)
-        i = _index(S, A.device)
+        rows, columns = _indices(S, A.device, "row_indices", "columns")
         A, B = A.contiguous(), B.contiguous()
         w = torch.empty((1, S.nnz), dtype=A.dtype, device=A.device)
         for k in S.chunks(A.shape[1]):
-            left, right = torch.index_select(A, 0, i.row_indices[k]), torch.index_select(B, 0, i.columns[k])
+            left, right = torch.index_select(A, 0, rows[k]), torch.index_select(B, 0, columns[k])
             torch.sum(left * right, dim=1, out=w[0, k])
         return w
 
@@ -227,25 +208,14 @@ def _written(kernel: Callable[..., None], shape: tuple[int, int], S: Support, *m
     return out
 
 
-class _Index(NamedTuple):
-    """The arrays of a support, as 32-bit tensors."""
+def _indices(S: Support, device: torch.device, *names: str) -> list[torch.Tensor]:
+    """Arrays of S as 32-bit tensors on a device, to which they are copied once."""
 
-    starts: torch.Tensor
-    columns: torch.Tensor
-    column_starts: torch.Tensor
-    rows: torch.Tensor
-    positions: torch.Tensor
-    row_indices: torch.Tensor
+    def copied(name: str) -> torch.Tensor:
+        array = getattr(S, name)
+        return torch.tensor(array() if callable(array) else array, dtype=torch.int32, device=device)
 
-
-def _index(S: Support, device: torch.device) -> _Index:
-    """The index of S on a device, to which it is copied once."""
-
-    def copy_to_device() -> _Index:
-        arrays = (S.starts, S.columns, S.column_starts, S.rows, S.positions, S.row_indices())
-        return _Index(*(torch.tensor(A, dtype=torch.int32, device=device) for A in arrays))
-
-    return S.cached(("torch", device), copy_to_device)
+    return [S.cached((name, device), partial(copied, name)) for name in names]
 
 
 def _csr_matrix(starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: tuple) -> torch.Tensor:

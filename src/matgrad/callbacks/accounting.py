@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from matgrad.foundation.machine import peak_memory
 from matgrad.layers.state import supports_of
 from matgrad.layers.weights import WeightedLayer
 from matgrad.program.computations import Step, sparse_parameters
-from matgrad.program.costs import StepCost, step_cost
+from matgrad.program.costs import DENSE, step_cost
 from matgrad.program.program import EXAMPLES
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
@@ -39,7 +40,7 @@ class Accounting(Callback):
     state_names = MappingProxyType(dict.fromkeys(("_examples", "_flops", "_dense_flops", "_updates"), int))
 
     _supports: dict[str, Support]  # with which training goes on
-    _cost: StepCost | None  # of a step with them
+    _cost: Counter[str] | None  # of a step with them
 
     def start(self, run: Training) -> None:
         self._known: tuple | None = None  # what the cost depends on
@@ -50,13 +51,13 @@ class Accounting(Callback):
         """Count the examples since the last call, with the supports that they were trained with."""
         examples = run.examples - self._examples
         if self._cost is not None and examples:
-            nnz = {name: examples * S.nnz for name, S in self._supports.items()}
-            sizes = {name: examples * math.prod(S.shape) for name, S in self._supports.items()}
+            nnz = {DENSE: examples} | {name: examples * S.nnz for name, S in self._supports.items()}
+            sizes = {DENSE: examples} | {name: examples * math.prod(S.shape) for name, S in self._supports.items()}
             if isinstance(X := run.inputs, SparseMatrix):
                 N, D = X.shape
                 nnz[EXAMPLES], sizes[EXAMPLES] = round(examples * X.support.nnz / N), examples * D
-            self._flops += self._cost.flops(examples, nnz)
-            self._dense_flops += self._cost.flops(examples, sizes)
+            self._flops += sum(count * nnz[name] for name, count in self._cost.items())
+            self._dense_flops += sum(count * sizes[name] for name, count in self._cost.items())
         self._examples = run.examples
         self._look(run)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from matgrad.backends.conversion import convert
+from matgrad.backends import convert
 from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size

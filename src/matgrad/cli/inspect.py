@@ -30,7 +30,7 @@ from matgrad.storage.programs import load_program
 def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     """Show what is in an npz or safetensors FILE of weights, programs, checkpoints, data or predictions."""
     content = read_arrays(file)  # those of the model, if the file describes one
-    model, information = read_description(content, file) if "matgrad" in content else ({}, {})
+    model, information = read_description(content["matgrad"], file) if "matgrad" in content else ({}, {})
     program: dict[str, Any] = {}
     run: dict[str, Any] = {}
     if is_safetensors(file):

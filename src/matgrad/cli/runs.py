@@ -9,7 +9,7 @@ import click
 from matgrad.cli.commands import Command, echo_json, json_option, option
 from matgrad.cli.files import Reads, Writes
 from matgrad.cli.train import train
-from matgrad.datasets.reading import existing_folder
+from matgrad.foundation.files import existing_folder
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.inspection.figures import METADATA
 from matgrad.runs.comparison import KEYS, compare, sorted_by, table

@@ -4,7 +4,7 @@ Downloads are in `matgrad.datasets.download`.
 """
 
 from matgrad.datasets.builtin import checkerboard, digits, load_digits, mini
-from matgrad.datasets.dataset import DataError, Dataset, hold_out
+from matgrad.datasets.dataset import Dataset, hold_out
 from matgrad.datasets.features import Features
 from matgrad.datasets.images import cifar10, fashion_mnist, mnist
 from matgrad.datasets.loader import DataLoader, one_hot
@@ -12,6 +12,8 @@ from matgrad.datasets.normalization import Normalization
 from matgrad.datasets.npz_file import Preprocessed, npz, preprocessed, save_npz
 from matgrad.datasets.svmlight_file import svmlight
 from matgrad.datasets.tables import table, table_features
+
+DataError = ValueError  # what all readers raise
 
 __all__ = [
     "DataError",

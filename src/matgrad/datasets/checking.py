@@ -13,10 +13,6 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import Array
 
 
-class DataError(ValueError):
-    """Data that cannot be used: the message names the file or array, what was found and what was expected."""
-
-
 def check_examples(X: Array, T: Array, where: str = "", part: str = "") -> None:
     """Raise if examples and targets cannot be trained on or measured; errors have `where` and `part` around X and T."""
     x, t = f"{where}X{part}", f"{where}T{part}"
@@ -24,12 +20,12 @@ def check_examples(X: Array, T: Array, where: str = "", part: str = "") -> None:
         check_dense(X, x)
     check_dense(T, t)
     if len(X.shape) != 2 or 0 in tuple(X.shape):
-        raise DataError(f"{x}: expected a matrix with at least one row, found shape {tuple(X.shape)}")
+        raise ValueError(f"{x}: expected a matrix with at least one row, found shape {tuple(X.shape)}")
     if len(T.shape) not in (1, 2) or X.shape[0] != len(T):
         found = len(T) if len(T.shape) else "none"
-        raise DataError(f"{x} has {X.shape[0]} rows and T{part} has {found}: expected one target per row")
+        raise ValueError(f"{x} has {X.shape[0]} rows and T{part} has {found}: expected one target per row")
     if 0 in tuple(T.shape):
-        raise DataError(f"{t}: expected at least one column, found shape {tuple(T.shape)}")
+        raise ValueError(f"{t}: expected at least one column, found shape {tuple(T.shape)}")
     check_finite(X, x)
     check_finite(T, t)
 
@@ -55,7 +51,7 @@ def as_array(A: Any, where: str) -> Any:
     from scipy.sparse import csr_array
 
     if A.ndim != 2:
-        raise DataError(f"{where}: expected a matrix with at least one row, found shape {A.shape}")
+        raise ValueError(f"{where}: expected a matrix with at least one row, found shape {A.shape}")
     check_numbers(A, where)
     B = csr_array(A)
     if not B.has_canonical_format:
@@ -75,12 +71,10 @@ def stacked(*parts: Any) -> Any:
 
 def check_dense(A: Any, where: str) -> None:
     """Raise for what NumPy would misread in silence: sparse matrices of any library, masked arrays and `np.matrix`."""
-    kind, layout = type(A), str(getattr(A, "layout", ""))  # only a tensor of torch has a layout
-    names = " ".join(f"{base.__module__}.{base.__name__}" for base in kind.__mro__)
-    is_sparse = not isinstance(A, np.ndarray) and "sparse" in f"{names} {layout}".lower()
+    layout = str(getattr(A, "layout", ""))  # only a tensor of torch has one
+    is_sparse = not isinstance(A, np.ndarray) and "sparse" in f"{type(A).__mro__} {layout}".lower()
     if is_sparse or isinstance(A, np.ma.MaskedArray | np.matrix):
-        library = kind.__module__.partition(".")[0]
-        found = f"a sparse matrix ({layout or f'{library} {kind.__name__}'})" if is_sparse else f"a {kind.__name__}"
+        found = f"a sparse matrix ({layout or type(A).__name__})" if is_sparse else f"a {type(A).__name__}"
         expected = "a dense one, such as A.toarray(), A.to_dense() or A.filled(0), or, for X, a sparse matrix of SciPy"
         raise TypeError(f"{where}: found {found}; expected {expected}")
 
@@ -88,7 +82,7 @@ def check_dense(A: Any, where: str) -> None:
 def check_numbers(A: Any, where: str) -> None:
     """Raise if the elements are not real numbers."""
     if A.dtype.kind not in "fiub":
-        raise DataError(f"{where}: found {A.dtype}, expected numbers")
+        raise ValueError(f"{where}: found {A.dtype}, expected numbers")
 
 
 def check_finite(A: Any, where: str, found: Any = None) -> None:
@@ -102,7 +96,7 @@ def check_finite(A: Any, where: str, found: Any = None) -> None:
         row, column = (*place, 0)[:2]
         value = (A if found is None else found)[place]
         kind = "number" if found is None else "float32 number"
-        raise DataError(f"{where}, row {row}, column {column}: found {value}, expected a finite {kind}")
+        raise ValueError(f"{where}, row {row}, column {column}: found {value}, expected a finite {kind}")
 
 
 def as_type(A: Any, dtype: Any, where: str) -> Any:
@@ -118,14 +112,14 @@ def checked_weights(weights: Any, N: int, where: str = "weights") -> np.ndarray:
     """The weights as a vector of N float64 numbers, after a check that they are finite, not negative and not all 0."""
     s = np.asarray(weights)
     if s.shape not in ((N,), (N, 1)):
-        raise DataError(f"{where}: found shape {s.shape}, expected {N} numbers")
+        raise ValueError(f"{where}: found shape {s.shape}, expected {N} numbers")
     check_finite(s, where)
     s = s.reshape(-1).astype(np.float64)
     if (s < 0).any():
         row = int(np.argmax(s < 0))
-        raise DataError(f"{where}: found {s[row]} in row {row}, expected numbers from 0")
+        raise ValueError(f"{where}: found {s[row]} in row {row}, expected numbers from 0")
     if not s.any():
-        raise DataError(f"{where}: all weights are zero, expected a positive one")
+        raise ValueError(f"{where}: all weights are zero, expected a positive one")
     return s
 
 

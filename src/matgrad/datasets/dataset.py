@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.datasets.checking import DataError, as_type, check_finite, checked_examples, is_scipy
+from matgrad.datasets.checking import as_type, check_finite, checked_examples, is_scipy
 from matgrad.datasets.loader import class_indices
 from matgrad.datasets.normalization import Normalization
+from matgrad.foundation.files import naming
 from matgrad.foundation.limits import check_bytes, limit_from
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Dataset:
         classes: int | None = None,
         **others: Any,
     ) -> Dataset:
-        """The data set of these arrays and other attributes, or a DataError that names `source` and the array.
+        """The data set of these arrays and other attributes, or a ValueError that names `source` and the array.
 
         X becomes float32. Integers and booleans in a vector or a single column are classes, 0 to `classes` - 1 if
         that is given; other targets are numbers, and a vector of them becomes a column.
@@ -59,7 +60,13 @@ class Dataset:
         where = name if source is None else source
         X, T = _checked_part(where, "train", Xtrain, Ttrain)
         Xt, Tt = _checked_part(where, "test", Xtest, Ttest)
-        _check_parts(where, X, T, Xt, Tt)
+        if is_scipy(X) != is_scipy(Xt):
+            raise ValueError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
+        if (D := X.shape[1]) != (Dt := Xt.shape[1]):
+            raise ValueError(f"{where}: Xtrain has {D} columns and Xtest has {Dt}: expected equal numbers")
+        if T.shape[1:] != Tt.shape[1:]:
+            kinds = ["classes" if A.ndim == 1 else f"{A.shape[1]} columns of numbers" for A in (T, Tt)]
+            raise ValueError(f"{where}: Ttrain has {kinds[0]} and Ttest has {kinds[1]}: expected the same")
         if T.ndim == 1:
             classes = max(int(T.max()), int(Tt.max()), 0) + 1 if classes is None else classes
             size = sum(A.nbytes for A in parts_of("X", X).values())
@@ -68,7 +75,7 @@ class Dataset:
             for part, labels in (("Ttrain", T), ("Ttest", Tt)):
                 class_indices(labels, classes, f"{where}: {part}: ")
         elif classes is not None:
-            raise DataError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
+            raise ValueError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
         return cls(name, X, T, Xt, Tt, classes, **others)
 
     @property
@@ -96,10 +103,8 @@ class Dataset:
 
         A model with a `normalization` of its own takes the data as read.
         """
-        try:
+        with naming(self.name):
             normalization = Normalization.of(kind, self.Xtrain, self.value_range)
-        except ValueError as error:
-            raise DataError(f"{self.name}: {error}") from error
         X, Xt = normalization.apply(self.Xtrain), normalization.apply(self.Xtest)
         check_finite(Xt, f"{self.name}: Xtest after normalization")
         return replace(self, Xtrain=X, Xtest=Xt, value_range=None)
@@ -108,9 +113,9 @@ class Dataset:
 def hold_out(N: int, fraction: float, seed: int = 0, where: str = "data") -> tuple[np.ndarray, np.ndarray]:
     """(kept rows, held-out rows) of N, each in order: about fraction·N are held out, at least one of each."""
     if not 0 < fraction < 1:
-        raise DataError(f"{where}: held-out fraction: expected a number between 0 and 1, found {fraction}")
+        raise ValueError(f"{where}: held-out fraction: expected a number between 0 and 1, found {fraction}")
     if N < 2:
-        raise DataError(f"{where}: expected at least 2 rows to hold some out, found {N}")
+        raise ValueError(f"{where}: expected at least 2 rows to hold some out, found {N}")
     count = min(max(round(fraction * N), 1), N - 1)
     order = np.random.default_rng(seed).permutation(N)
     return np.sort(order[count:]), np.sort(order[:count])
@@ -133,14 +138,3 @@ def _checked_part(where: str, part: str, X: Any, T: Any) -> tuple[Any, np.ndarra
     else:
         T = np.ascontiguousarray(as_type(T.reshape(len(T), -1), np.float32, f"{where}: T{part}"))
     return X if is_scipy(X) else np.ascontiguousarray(X), T
-
-
-def _check_parts(where: str, X: Any, T: np.ndarray, Xt: Any, Tt: np.ndarray) -> None:
-    """Raise if training and test examples do not fit each other."""
-    if is_scipy(X) != is_scipy(Xt):
-        raise DataError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
-    if X.shape[1] != Xt.shape[1]:
-        raise DataError(f"{where}: Xtrain has {X.shape[1]} columns and Xtest has {Xt.shape[1]}: expected equal numbers")
-    if T.shape[1:] != Tt.shape[1:]:
-        kinds = ["classes" if A.ndim == 1 else f"{A.shape[1]} columns of numbers" for A in (T, Tt)]
-        raise DataError(f"{where}: Ttrain has {kinds[0]} and Ttest has {kinds[1]}: expected the same")

@@ -12,8 +12,6 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from matgrad.datasets.dataset import DataError
-
 CHUNK = 1 << 16
 PAUSE = 1.0  # seconds before the second attempt, twice as many before the third, …
 
@@ -71,11 +69,11 @@ def get(
     ``progress(done, total, filename)`` reports bytes; the total may be None.
     """
     if name not in SOURCES:
-        raise DataError(f"unknown data set {name!r}; known: {', '.join(SOURCES)}")
+        raise ValueError(f"unknown data set {name!r}; known: {', '.join(SOURCES)}")
     addresses = SOURCES[name].mirrors if mirrors is None else mirrors
     folder, report = Path(directory), progress or (lambda done, total, file: None)
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder}: found a file, expected a folder")
+        raise ValueError(f"{folder}: found a file, expected a folder")
     return [
         _fetch(folder / file, md5, addresses, report, timeout, retries) for file, md5 in SOURCES[name].files.items()
     ]
@@ -98,19 +96,16 @@ def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeo
                 part.unlink()
                 reason = f"wrong checksum: found MD5 {found}, expected {md5}; what was received is deleted"
                 is_final = not is_resumed  # what was resumed may have been wrong from the start
-            except HTTPError as error:
-                error.close()
-                if error.code == 416:  # nothing follows the part
-                    part.unlink(missing_ok=True)
-                reason = f"the server answers {error.code} {error.reason}"
-                is_final = 400 <= error.code < 500 and error.code not in (416, 429)  # 429: too many requests
             except (OSError, HTTPException, ValueError) as error:
-                reason, is_final = f"{error}", False
+                code = error.code if isinstance(error, HTTPError) else None
+                if code == 416:  # nothing follows the part
+                    part.unlink(missing_ok=True)
+                reason, is_final = f"{error}", code in range(400, 500) and code not in (416, 429)  # too many requests
             if is_final or attempt == retries:
                 break
             time.sleep(PAUSE * 2**attempt)
         reasons.append(f"{url}: {reason}")
-    raise DataError(f"{path.name} could not be fetched: {'; '.join(reasons)}")
+    raise ValueError(f"{path.name} could not be fetched: {'; '.join(reasons)}")
 
 
 def _receive(url: str, part: Path, report: Progress, timeout: float) -> bool:

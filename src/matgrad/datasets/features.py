@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from matgrad.datasets.dataset import DataError
 from matgrad.datasets.table_file import Table, listed, named
 from matgrad.foundation.files import conform, naming
 from matgrad.foundation.limits import check_bytes, limit_from
@@ -53,7 +52,7 @@ class Column:
         j = self.position
         present = rows[~table.is_missing(j)[rows]]
         if not len(present):
-            raise DataError(f"{table.source}, {table.title(j)}: found no values in the training part, expected some")
+            raise ValueError(f"{table.source}, {table.title(j)}: found no values in the training part, expected some")
         if self.categories is None:
             return replace(self, fill=float(np.median(self.encode(table, j, present))))
         words = table.words(j).take(present)
@@ -119,16 +118,16 @@ class Features:
         if table.names is not None and self.names:
             if absent := [name for name in self.names if name not in table.names]:
                 needed = f"no column {listed([*map(repr, absent)])}, which the features need"
-                raise DataError(f"{table.source}: {needed}; found {listed(table.names)}")
+                raise ValueError(f"{table.source}: {needed}; found {listed(table.names)}")
             positions = [table.position(name) for name in self.names]
         elif table.width != self.width or table.target not in (None, self.target.position):
             others = [j for j in range(table.width) if j != table.target]
             if len(others) != len(positions):
                 expected = f"the {len(positions)} features of the model, or {self.width} columns as in training"
-                raise DataError(f"{table.source}: found {table.width} columns, expected {expected}")
+                raise ValueError(f"{table.source}: found {table.width} columns, expected {expected}")
             positions = others
         if table.target in positions:
-            raise DataError(f"{table.source}: {table.title(table.target)} is the target, but also one of the features")
+            raise ValueError(f"{table.source}: {table.title(table.target)} is the target, but also one of the features")
         return positions
 
     def usable_rows(self, table: Table) -> np.ndarray:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from matgrad.datasets.dataset import DataError, Dataset
-from matgrad.datasets.reading import existing_folder, opened
+from matgrad.datasets.dataset import Dataset
+from matgrad.foundation.files import existing_folder, naming, opened
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
@@ -49,7 +49,7 @@ def cifar10(path: str | os.PathLike[str]) -> Dataset:
     batches = _from_archive(path) if path.is_file() else _from_folder(existing_folder(path))
     if missing := [name for name in BATCHES if name not in batches]:
         expected = f"{BATCHES[0]} to {BATCHES[4]} and {BATCHES[5]} (or .xz, .gz) or {ARCHIVE}: its binary version"
-        raise DataError(f"{path}: no {', '.join(missing)}; expected {expected}")
+        raise ValueError(f"{path}: no {', '.join(missing)}; expected {expected}")
     *train, test = (batches[name] for name in BATCHES)
     X, T = (np.concatenate(parts) for parts in zip(*train, strict=True))
     return Dataset.checked(
@@ -65,7 +65,7 @@ def _dataset(name: str, folder: str | os.PathLike[str], class_names: tuple[str, 
     arrays = [_read(file, dimensions) for file, dimensions in zip(files, (3, 1, 3, 1), strict=True)]
     if arrays[0].shape[1:] != arrays[2].shape[1:]:
         sizes = " and ".join("×".join(map(str, A.shape[1:])) for A in arrays[::2])
-        raise DataError(f"{path}: found training and test images of {sizes} pixels, expected equal sizes")
+        raise ValueError(f"{path}: found training and test images of {sizes} pixels, expected equal sizes")
     arrays = [A.reshape(len(A), -1) if A.ndim == 3 else A for A in arrays]
     return Dataset.checked(
         name, *arrays, source=str(path), classes=len(class_names), class_names=class_names, value_range=(0, 255)
@@ -79,7 +79,7 @@ def _find(folder: Path, stem: str) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise DataError(f"{folder}: no file {names[0]}; expected it, or {', '.join(names[1:-1])} or {names[-1]}")
+    raise ValueError(f"{folder}: no file {names[0]}; expected it, or {', '.join(names[1:-1])} or {names[-1]}")
 
 
 def _read(path: Path, dimensions: int) -> np.ndarray:
@@ -88,13 +88,13 @@ def _read(path: Path, dimensions: int) -> np.ndarray:
         content = file.read()
     start = 4 + 4 * dimensions
     if len(content) < start:
-        raise DataError(f"{path}: found {len(content)} bytes, expected a header of {start}")
+        raise ValueError(f"{path}: found {len(content)} bytes, expected a header of {start}")
     magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content)
     if magic != 0x800 + dimensions:
-        raise DataError(f"{path}: found the magic number {magic}, expected {0x800 + dimensions}")
+        raise ValueError(f"{path}: found the magic number {magic}, expected {0x800 + dimensions}")
     if len(content) - start != (count := math.prod(shape)):
         expected = f"{count} ({'×'.join(map(str, shape))})"
-        raise DataError(f"{path}: found {len(content) - start} bytes after the header, expected {expected}")
+        raise ValueError(f"{path}: found {len(content) - start} bytes after the header, expected {expected}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
@@ -113,17 +113,17 @@ def _from_folder(folder: Path) -> dict[str, Batch]:
 def _from_archive(path: Path) -> dict[str, Batch]:
     """The batches in a tar file, which is read once, from beginning to end; nothing is unpacked to disk."""
     found = {}
-    try:
-        with opened(path) as content, tarfile.open(fileobj=content, mode="r|") as archive:
-            for count, member in enumerate(archive, start=1):
-                check_count(count, MEMBERS, str(path), "files or more")
-                name = Path(member.name).name
-                if name in BATCHES and (file := archive.extractfile(member)) is not None:
-                    check_bytes(member.size, f"{path}: {member.name}", file_limit(path))  # a sparse file has holes
-                    found[name] = _records(file.read(), f"{path}: {member.name}")
-    except (tarfile.TarError, OverflowError) as error:
-        reason = str(error).split("\n")[0]
-        raise DataError(f"{path}: not a tar archive, or a damaged one ({reason})") from error
+    with (
+        opened(path) as content,
+        naming(path, kind="a tar archive"),
+        tarfile.open(fileobj=content, mode="r|") as archive,
+    ):
+        for count, member in enumerate(archive, start=1):
+            check_count(count, MEMBERS, "the archive", "files or more")
+            name = Path(member.name).name
+            if name in BATCHES and (file := archive.extractfile(member)) is not None:
+                check_bytes(member.size, member.name, file_limit(path))  # a sparse file has holes
+                found[name] = _records(file.read(), member.name)
     return found
 
 
@@ -131,6 +131,6 @@ def _records(content: bytes, where: str) -> Batch:
     """The records of a batch, each of which has 1 byte for the label and 3072 for the pixels."""
     if not content or len(content) % RECORD:
         expected = f"a multiple of {RECORD} (1 label, {PIXELS} pixels)"
-        raise DataError(f"{where}: found {len(content)} bytes, expected {expected}")
+        raise ValueError(f"{where}: found {len(content)} bytes, expected {expected}")
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     return records[:, 1:], records[:, 0]

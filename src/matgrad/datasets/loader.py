@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.backends import backend_of, get_backend
+from matgrad.backends import backend_of, convert, get_backend
 from matgrad.backends.base import Array
-from matgrad.backends.conversion import convert
-from matgrad.datasets.checking import DataError, as_array, check_examples, checked_weights, is_scipy
+from matgrad.datasets.checking import as_array, check_examples, checked_weights, is_scipy
 from matgrad.foundation.limits import check_bytes
 from matgrad.foundation.numbers import generator
 from matgrad.matrix_operations import identity
@@ -51,9 +50,19 @@ class DataLoader:
             raise ValueError(f"batch_size: expected 1 or more, found {batch_size}")
         X = as_array(X, "X") if is_scipy(X) else X
         check_examples(X, T)
-        self.X = _floating(as_matrix(X))
+        self.X = as_matrix(X)
+        values = values_of(self.X)
+        if isinstance(values, np.ndarray) and values.dtype.kind in "iub":
+            values = values.astype(np.float32)
+            self.X = with_values(self.X, values)
+        backend = backend_of(values)
+        if not (dtype := backend.dtype(values)).startswith("float"):
+            raise TypeError(f"X: expected floating-point numbers, found {dtype}")
         self.T, self.labels = _targets(self.X, T, classes)
-        self.weights: Array | None = None if weights is None else _column(weights, self.X)
+        self.weights: Array | None = None
+        if weights is not None:
+            s = checked_weights(weights, self.X.shape[0])[:, None].astype(dtype)
+            self.weights = backend.from_numpy(s, backend.device(values))
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.rng = generator() if seed is None else np.random.default_rng(seed)
@@ -135,7 +144,9 @@ class DataLoader:
         here = current.device(values)
         device = here if device is None and target is current else target.find_device(device)
         if (target, device) != (current, here):
-            target.check_memory(self._bytes(dtype or current.dtype(values)), device, "the data")
+            matrices = (values, self.T, *([] if self.weights is None else [self.weights]))
+            size = sum(int(np.prod(A.shape)) for A in matrices)
+            target.check_memory(size * np.dtype(dtype or current.dtype(values)).itemsize, device, "the data")
         elif dtype in (None, current.dtype(values)):
             return self
         A = current.to_numpy(values)
@@ -143,11 +154,6 @@ class DataLoader:
         self.T = convert(self.T, target, dtype, device)
         self.weights = None if self.weights is None else convert(self.weights, target, dtype, device)
         return self
-
-    def _bytes(self, dtype: str) -> int:
-        """The size of the data with elements of a type."""
-        matrices = (values_of(self.X), self.T, *([] if self.weights is None else [self.weights]))
-        return np.dtype(dtype).itemsize * sum(int(np.prod(A.shape)) for A in matrices)
 
     def in_order(self, batch_size: int) -> DataLoader:
         """A loader of the same examples in the order of the data, without a copy of them."""
@@ -174,17 +180,6 @@ def as_matrix(X: Any) -> Array:
     return SparseMatrix(Support(X.shape, X.indptr, X.indices), X.data[None]) if is_scipy(X) else X
 
 
-def _floating(X: Array) -> Array:
-    """X itself if its elements are floating-point numbers; NumPy integers become float32."""
-    values = values_of(X)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iub":
-        return with_values(X, values.astype(np.float32))
-    dtype = backend_of(values).dtype(values)
-    if not dtype.startswith("float"):
-        raise TypeError(f"X: expected floating-point numbers, found {dtype}")
-    return X
-
-
 def _targets(X: Array, T: Array, classes: int | None) -> tuple[Array, np.ndarray | None]:
     """(the targets as a matrix, None), or (the one-hot rows of all classes, the class of each row)."""
     X = values_of(X)
@@ -200,13 +195,6 @@ def _targets(X: Array, T: Array, classes: int | None) -> tuple[Array, np.ndarray
         )
     A = backend.to_numpy(T).astype(backend.dtype(X))
     return backend.from_numpy(A.reshape(len(A), -1), backend.device(X)), None
-
-
-def _column(weights: Any, X: Array) -> Array:
-    """The weights as an N×1 matrix of X's backend and dtype."""
-    s, values = checked_weights(weights, X.shape[0])[:, None], values_of(X)
-    backend = backend_of(values)
-    return backend.from_numpy(s.astype(backend.dtype(values)), backend.device(values))
 
 
 def are_classes(T: np.ndarray) -> bool:
@@ -225,7 +213,7 @@ def class_indices(labels: np.ndarray, classes: int, where: str = "") -> np.ndarr
     wrong = np.flatnonzero((indices < 0) | (indices >= classes) | (indices != np.floor(indices)))
     if len(wrong):
         found = f"label {indices[wrong[0]]} in row {wrong[0]}"
-        raise DataError(f"{where}{found}: expected a class from 0 to {classes - 1}")
+        raise ValueError(f"{where}{found}: expected a class from 0 to {classes - 1}")
     return indices.astype(np.int64)
 
 

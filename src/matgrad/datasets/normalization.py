@@ -24,6 +24,10 @@ class Normalization:
     offset: np.ndarray
     scale: np.ndarray
 
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown normalization {self.kind!r}; known: {', '.join(KINDS)}")
+
     @classmethod
     def none(cls, D: int) -> Normalization:
         """X' = X, for D columns."""
@@ -37,8 +41,6 @@ class Normalization:
         standard: offset_j = Σ_i x_ij / N and scale_j² = Σ_i (x_ij - offset_j)² / N.
         Of sparse X, unit: offset is 0 and scale is the largest absolute value, of the known range or of each column.
         """
-        if kind not in KINDS:
-            raise ValueError(f"unknown normalization {kind!r}; known: {', '.join(KINDS)}")
         D = X.shape[1]
         if kind == "none":
             return cls.none(D)

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.datasets.dataset import DataError, Dataset, parts_of
-from matgrad.datasets.reading import existing_folder
-from matgrad.foundation.files import read_npz
+from matgrad.datasets.dataset import Dataset, parts_of
+from matgrad.foundation.files import existing_folder, naming, read_npz
 from matgrad.foundation.limits import check_bytes, limit_from
 from matgrad.foundation.writing import atomic_write
 from matgrad.sparse.matrix import SparseMatrix
@@ -40,15 +39,18 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
         arrays[key], K = _classes_of_one_hot(arrays[key], f"{path}: {key}")
         sizes.append(K)
     if len({*sizes[1:], None}) > 2:
-        raise DataError(
+        raise ValueError(
             f"{path}: Ttrain has {sizes[1]} one-hot columns and Ttest has {sizes[2]}: expected equal numbers"
         )
+    A = arrays.get(RANGE)
+    if A is not None and (A.shape != (2,) or A.dtype.kind not in "fiu" or not np.isfinite(A).all() or not A[0] < A[1]):
+        raise ValueError(f"{path}: {RANGE}: expected the smallest and the largest value, found {A.tolist()}")
     return Dataset.checked(
         path.stem,
         *(arrays[key] for key in KEYS),
         source=str(path),
         classes=next((K for K in sizes if K is not None), None),
-        value_range=_value_range(arrays[RANGE], f"{path}: {RANGE}") if RANGE in arrays else None,
+        value_range=None if A is None else (float(A[0]), float(A[1])),
     )
 
 
@@ -66,20 +68,17 @@ def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays in a file, after a check that the four are there, and no unknown ones."""
-    try:
-        arrays = read_npz(path)
-    except ValueError as error:
-        raise DataError(str(error)) from error
+    arrays = read_npz(path)
     for key in ("Xtrain", "Xtest"):
         parts = {name: arrays.pop(f"{key}.{name}") for name in PARTS if f"{key}.{name}" in arrays}
         if len(parts) == len(PARTS) and key not in arrays:
             arrays[key] = _csr_array(parts, f"{path}: {key}")
         elif parts:
-            raise DataError(f"{path}: {key}: found {', '.join(parts)}, expected all of {', '.join(PARTS)} and no other")
+            raise ValueError(f"{path}: {key}: found {', '.join(parts)}, expected all of {', '.join(PARTS)}")
     missing, unknown = [key for key in KEYS if key not in arrays], sorted(arrays.keys() - {*KEYS, RANGE})
     if missing or unknown:
         found = "; ".join(f"{word} {', '.join(keys)}" for word, keys in (("no", missing), ("unknown", unknown)) if keys)
-        raise DataError(f"{path}: {found}; expected {', '.join(KEYS)}")
+        raise ValueError(f"{path}: {found}; expected {', '.join(KEYS)}")
     return arrays
 
 
@@ -88,20 +87,11 @@ def _csr_array(parts: dict[str, np.ndarray], where: str) -> Any:
     from scipy.sparse import csr_array
 
     values, shape = parts["values"], parts["shape"]
-    try:
+    with naming(where):
         support = Support(tuple(shape.reshape(-1).tolist()), parts["starts"], parts["columns"])
         SparseMatrix(support, values.reshape(1, -1))
-        check_bytes(16 * support.shape[1], f"{where}: {support.shape[1]} columns", limit_from(8 * support.nnz))
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error
+        check_bytes(16 * support.shape[1], f"{support.shape[1]} columns", limit_from(8 * support.nnz))
     return csr_array((values.reshape(-1), support.columns, support.starts), shape=support.shape)
-
-
-def _value_range(A: np.ndarray, where: str) -> tuple[float, float]:
-    """The two numbers in A, the first the smaller."""
-    if A.shape != (2,) or A.dtype.kind not in "fiu" or not np.isfinite(A).all() or not A[0] < A[1]:
-        raise DataError(f"{where}: expected the smallest and the largest value, found {A.tolist()}")
-    return float(A[0]), float(A[1])
 
 
 def _classes_of_one_hot(T: np.ndarray, where: str) -> tuple[np.ndarray, int | None]:
@@ -114,7 +104,7 @@ def _classes_of_one_hot(T: np.ndarray, where: str) -> tuple[np.ndarray, int | No
     if T.dtype.kind in "iub":
         row = np.flatnonzero(~is_one_hot)
         found = f"row {row[0]} is not one-hot" if len(row) else "found no rows"
-        raise DataError(f"{where}: {found}; expected a single 1 and zeros in each row of a matrix of integers")
+        raise ValueError(f"{where}: {found}; expected a single 1 and zeros in each row of a matrix of integers")
     return T, None
 
 
@@ -129,9 +119,8 @@ class Preprocessed:
         count = sum(re.fullmatch(r"epoch\d+\.npz", file.name) is not None for file in path.iterdir())
         self._files = [path / f"epoch{i}.npz" for i in range(max(count, 1))]
         if missing := [file.name for file in self._files if not file.is_file()]:
-            raise DataError(f"{path}: no file {missing[0]}; expected epoch0.npz, epoch1.npz … without gaps")
+            raise ValueError(f"{path}: no file {missing[0]}; expected epoch0.npz, epoch1.npz … without gaps")
         self.first = npz(self._files[0])
-        self._last = (0, self.first)
 
     def __len__(self) -> int:
         """The number of files."""
@@ -142,18 +131,15 @@ class Preprocessed:
 
     def __getitem__(self, i: int) -> Dataset:
         """The data set of epoch i, from 0: the content of file i mod the number of files."""
-        number = i % len(self)
-        if number and self._last[0] != number:
-            dataset = npz(self._files[number], classes=self.first.classes)
-            found, expected = ((d.input_size, d.output_size, d.classes) for d in (dataset, self.first))
-            if found != expected:
-                sizes = "{} inputs, {} outputs and {} classes".format
-                message = f"found {sizes(*found)}, expected {sizes(*expected)} as in {self._files[0].name}"
-                raise DataError(f"{self._files[number]}: {message}")
-            self._last = (number, dataset)
-        return self._last[1] if number else self.first
+        if (number := i % len(self)) == 0:
+            return self.first
+        dataset = npz(self._files[number], classes=self.first.classes)
+        found, expected = ((d.input_size, d.output_size, d.classes) for d in (dataset, self.first))
+        if found != expected:
+            sizes = "{} inputs, {} outputs and {} classes".format
+            message = f"found {sizes(*found)}, expected {sizes(*expected)} as in {self._files[0].name}"
+            raise ValueError(f"{self._files[number]}: {message}")
+        return dataset
 
 
-def preprocessed(folder: str | os.PathLike[str]) -> Preprocessed:
-    """The data sets [0], [1], … of a folder with epoch0.npz, epoch1.npz, …, which are repeated as needed."""
-    return Preprocessed(folder)
+preprocessed = Preprocessed  # the data sets [0], [1], … of a folder

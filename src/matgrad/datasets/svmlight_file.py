@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.datasets.checking import DataError, check_finite
+from matgrad.datasets.checking import check_finite
 from matgrad.datasets.dataset import Dataset, hold_out
-from matgrad.datasets.reading import opened
 from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, are_few_integers, check_choice, described
+from matgrad.foundation.files import naming, opened
 from matgrad.foundation.imports import check_installed
 from matgrad.foundation.limits import check_bytes, file_limit
 
@@ -69,13 +69,10 @@ def _read(path: Path) -> tuple[Any, np.ndarray]:
     check_installed("sklearn", "sklearn", "svmlight files")
     from sklearn.datasets import load_svmlight_file
 
-    with opened(path, is_text=True) as content:
-        try:
-            X, t = load_svmlight_file(content, zero_based=True)
-        except (ValueError, OverflowError) as error:
-            raise DataError(f"{path}: not an svmlight file, or a damaged one ({error})") from error
+    with opened(path, is_text=True) as content, naming(path, "not an svmlight file, or a damaged one: "):
+        X, t = load_svmlight_file(content, zero_based=True)
     if not len(t):
-        raise DataError(f"{path}: the file is empty, expected lines such as '1 3:0.5 17:2'")
+        raise ValueError(f"{path}: the file is empty, expected lines such as '1 3:0.5 17:2'")
     return X, t
 
 
@@ -87,7 +84,7 @@ def _shifted(X: Any, first: int, D: int, path: Path) -> Any:
     indices = X.indices - first
     if len(wrong := indices[(indices < 0) | (indices >= D)]):
         found = f"found feature {wrong.max() + first}"
-        raise DataError(f"{path}: {found}, expected numbers from {first} to {first + D - 1}")
+        raise ValueError(f"{path}: {found}, expected numbers from {first} to {first + D - 1}")
     return csr_array((X.data, indices, X.indptr), shape=(X.shape[0], D))
 
 
@@ -103,5 +100,5 @@ def _targets(
     if task == "regression":
         return None, [part.reshape(-1, 1) for part in targets]
     if len(unknown := np.setdiff1d(targets[-1], labels)):
-        raise DataError(f"{paths[-1]}: found target {unknown[0]:g}, expected one of the classes of {paths[0]}")
+        raise ValueError(f"{paths[-1]}: found target {unknown[0]:g}, expected one of the classes of {paths[0]}")
     return tuple(f"{label:.17g}" for label in labels), [np.searchsorted(labels, part) for part in targets]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from csv import Error as CsvError
+from collections.abc import Collection, Iterable, Sequence
 from csv import reader
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.datasets.dataset import DataError
-from matgrad.datasets.reading import opened
+from matgrad.foundation.files import naming, opened
 from matgrad.foundation.limits import FLOAT32, check_bytes, file_limit
 
 if TYPE_CHECKING:
@@ -75,7 +72,7 @@ class Table:
         """The values of a column as strings."""
         import pyarrow as pa
 
-        with arrow_errors(f"{self.source}, {self.title(j)}"):
+        with naming(f"{self.source}, {self.title(j)}"):
             return self.columns[j].cast(pa.large_string())
 
     def numbers(self, j: int) -> np.ndarray:
@@ -88,7 +85,7 @@ class Table:
             x = column.cast(pa.float64(), safe=pa.types.is_large_string(column.type))
         except pa.ArrowNotImplementedError:
             found = f"found {column.type}, expected numbers or strings"
-            raise DataError(f"{self.source}, {self.title(j)}: {found}") from None
+            raise ValueError(f"{self.source}, {self.title(j)}: {found}") from None
         except pa.ArrowInvalid:  # some string is not a number
             x = pc.if_else(pc.match_substring_regex(column, f"^{NUMBER}$"), column, None).cast(pa.float64())
         numbers = x.to_numpy(zero_copy_only=False)
@@ -107,7 +104,7 @@ class Table:
             problem = "missing value, expected a target"
         else:
             problem = "missing value; train with --features \"missing=median\" (in Python, missing='median') to fill it"
-        raise DataError(f"{self.source}, row {row + 1}, {self.title(j)}: {problem}")
+        raise ValueError(f"{self.source}, row {row + 1}, {self.title(j)}: {problem}")
 
 
 def read_table(
@@ -124,29 +121,16 @@ def read_table(
         if not hasattr(source, "__arrow_c_stream__"):
             found = type(source).__name__
             raise TypeError(f"expected a file or a data frame of pandas, polars or Arrow, found {found}")
-        with arrow_errors("the table"):
-            return _typed("the table", pa.table(source), target)
+        return _typed("the table", pa.table(source), target)
     path = Path(source)
-    with opened(path, is_text=True) as file, arrow_errors(str(path)):
+    with opened(path, is_text=True) as file:
         content = io.BufferedReader(file, SAMPLE)  # type: ignore[type-var]
         start = content.peek(SAMPLE)
         if start.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
-            return _typed(str(path), _read_batches(path, content, start), target)
+            with naming(path, kind="a table"):
+                table = _read_batches(path, content, start)
+            return _typed(str(path), table, target)
         return _read_csv(path, content, start, target, header, delimiter, known)
-
-
-@contextmanager
-def arrow_errors(where: str) -> Iterator[None]:
-    """Turn the errors of pyarrow into a DataError that says where."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except DataError:
-        raise
-    except (pa.ArrowException, CsvError, ValueError, MemoryError) as error:
-        reason = str(error).partition("\n")[0]
-        raise DataError(f"{where}: cannot be read as a table ({reason})") from error
 
 
 # -- names of classes and categories --------------------------------------------------------------
@@ -182,7 +166,7 @@ def _typed(source: str, table: pyarrow.Table, target: str | int | None) -> Table
     notes = (f"not a feature: the index of pandas ({', '.join(index)})",) if index else ()
     table = table.drop_columns(index)
     if not table.num_columns or not table.num_rows:
-        raise DataError(f"{source}: found {table.num_rows} rows and {table.num_columns} columns, expected some")
+        raise ValueError(f"{source}: found {table.num_rows} rows and {table.num_columns} columns, expected some")
     names = list(table.column_names)
     position = None if target is None else _position(source, target, names, len(names))
     return Table(source, [_plain(column) for column in table.columns], names, position, notes=notes)
@@ -240,60 +224,53 @@ def _read_csv(
     known: Collection[str],
 ) -> Table:
     """The table in a CSV file, whose first bytes are `start`; all columns are strings."""
-    text = start.decode("utf-8-sig", errors="replace").strip("\r\n")
-    if not text.strip():
-        raise DataError(f"{path}: the file is empty, expected lines of numbers")
-    if delimiter is None:
-        delimiter = max(DELIMITERS, key=re.sub(r'"[^"]*"', "", text.splitlines()[0]).count)
-    if len(delimiter) != 1:
-        raise DataError(f"{path}: delimiter: expected one character, found {delimiter!r}")
-    names = [name.strip() for name in next(reader(io.StringIO(text, newline=""), delimiter=delimiter))]
-    if target is not None and len(names) < 2:
-        raise DataError(f"{path}: found 1 column, expected at least 2 (is the delimiter {delimiter!r}?)")
-    column = None if target is None else _position(str(path), target, [] if header is False else names, len(names))
-    if header is None:
-        header = any(name in known for name in names) or _is_header(names, column)
-    table = _parse(path, file, delimiter, len(names), header)
-    if not len(table):
-        raise DataError(f"{path}: found a header and no lines of data, expected at least one")
-    if any("\n" in value for value in table.slice(len(table) - 1).to_pylist()[0].values()):
-        raise DataError(f"{path}, row {len(table)}: found a quote that is not closed")
-    notes = (f"delimiter: {DELIMITERS.get(delimiter, delimiter)}", f"header: {'yes' if header else 'no'}")
-    return Table(str(path), [_plain(c) for c in table.columns], names if header else None, column, delimiter, notes)
-
-
-def _parse(path: Path, file: IO[bytes], delimiter: str, width: int, header: bool) -> pyarrow.Table:
-    """The lines of a CSV file, without its header."""
     import pyarrow as pa
     from pyarrow import csv
 
-    table = csv.read_csv(
-        file,
-        csv.ReadOptions(use_threads=False, block_size=BLOCK, autogenerate_column_names=True),
-        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        csv.ConvertOptions(column_types={f"f{j}": pa.large_string() for j in range(width)}),
-    )
-    if table.num_columns != width:
-        raise DataError(f"{path}: found a first line with more than {SAMPLE} bytes, expected a shorter one")
-    return table.slice(int(header))
-
-
-def _is_header(first: list[str], target: int | None) -> bool:
-    """Whether a first line has names: no field except the target's is a number, and not all are missing."""
-    fields = [field for j, field in enumerate(first) if j != target]
-    return any(x.lower() not in MISSING for x in fields) and not any(re.fullmatch(NUMBER, x) for x in fields)
+    text = start.decode("utf-8-sig", errors="replace").strip("\r\n")
+    if not text.strip():
+        raise ValueError(f"{path}: the file is empty, expected lines of numbers")
+    if delimiter is None:
+        delimiter = max(DELIMITERS, key=re.sub(r'"[^"]*"', "", text.splitlines()[0]).count)
+    if len(delimiter) != 1:
+        raise ValueError(f"{path}: delimiter: expected one character, found {delimiter!r}")
+    with naming(path):
+        names = [name.strip() for name in next(reader(io.StringIO(text, newline=""), delimiter=delimiter))]
+    if target is not None and len(names) < 2:
+        raise ValueError(f"{path}: found 1 column, expected at least 2 (is the delimiter {delimiter!r}?)")
+    column = None if target is None else _position(str(path), target, [] if header is False else names, len(names))
+    if header is None:
+        fields = [name for j, name in enumerate(names) if j != column]
+        are_words = not any(re.fullmatch(NUMBER, field) for field in fields)
+        header = any(name in known for name in names) or (are_words and any(f.lower() not in MISSING for f in fields))
+    with naming(path):
+        parsed = csv.read_csv(
+            file,
+            csv.ReadOptions(use_threads=False, block_size=BLOCK, autogenerate_column_names=True),
+            csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            csv.ConvertOptions(column_types={f"f{j}": pa.large_string() for j in range(len(names))}),
+        )
+    if parsed.num_columns != len(names):
+        raise ValueError(f"{path}: found a first line with more than {SAMPLE} bytes, expected a shorter one")
+    table = parsed.slice(int(header))
+    if not len(table):
+        raise ValueError(f"{path}: found a header and no lines of data, expected at least one")
+    if any("\n" in value for value in table.slice(len(table) - 1).to_pylist()[0].values()):
+        raise ValueError(f"{path}, row {len(table)}: found a quote that is not closed")
+    notes = (f"delimiter: {DELIMITERS.get(delimiter, delimiter)}", f"header: {'yes' if header else 'no'}")
+    return Table(str(path), [_plain(c) for c in table.columns], names if header else None, column, delimiter, notes)
 
 
 def _position(source: str, wanted: str | int, names: Sequence[str], width: int) -> int:
     """The position of a column: by name, or counted from 0, or from the end if negative."""
     found = [j for j, name in enumerate(names) if name == wanted]
     if len(found) > 1:
-        raise DataError(f"{source}: there are {len(found)} columns {wanted!r}, expected one; rename the others")
+        raise ValueError(f"{source}: there are {len(found)} columns {wanted!r}, expected one; rename the others")
     try:
         return found[0] if found else range(width)[int(wanted)]
     except (ValueError, IndexError):
         known = f"{listed(names)} or " * bool(names) + f"{-width} to {width - 1}"
-        raise DataError(f"{source}: no column {wanted!r}; expected {known}") from None
+        raise ValueError(f"{source}: no column {wanted!r}; expected {known}") from None
 
 
 def listed(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matgrad.datasets.dataset import DataError, Dataset, hold_out
+from matgrad.datasets.dataset import Dataset, hold_out
 from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features, Missing, Unknown
 from matgrad.datasets.table_file import Source, Table, listed, named, number, read_table
 
@@ -56,13 +56,13 @@ def table(
     is as it was there, and the columns are found by their names.
     """
     if like is not None and (columns, *drop_columns, *categorical, missing, unknown) != (None, "error", "error"):
-        raise DataError("like: expected no other choice of features beside it")
+        raise ValueError("like: expected no other choice of features beside it")
     check_choice("task", task, (None, *TASKS))
     check_choice("missing", missing, MISSING_RULES)
     check_choice("unknown", unknown, UNKNOWN_RULES)
     for name, given in (("columns", columns), ("drop_columns", drop_columns), ("categorical", categorical)):
         if isinstance(given, str) and (name, given) != ("categorical", "auto"):
-            raise DataError(f"{name}: found the string {given!r}, expected a list of columns")
+            raise ValueError(f"{name}: found the string {given!r}, expected a list of columns")
 
     content = read_table(source, _wanted(target, like), header, delimiter, () if like is None else like.names)
     features = like or replace(_chosen(content, columns, drop_columns, categorical), missing=missing, unknown=unknown)
@@ -133,7 +133,7 @@ def are_few_integers(x: np.ndarray, most: int) -> bool:
 def check_choice(name: str, found: str | None, known: Sequence[str | None]) -> None:
     """Raise if a choice is not one of the known ones, where None is the default."""
     if found not in known:
-        raise DataError(f"unknown {name} {found!r}; known: {', '.join(filter(None, known))}")
+        raise ValueError(f"unknown {name} {found!r}; known: {', '.join(filter(None, known))}")
 
 
 def _wanted(target: str | int | None, like: Features | None) -> str | int:
@@ -148,16 +148,16 @@ def _chosen(content: Table, columns: Columns | None, dropped: Columns, categoric
     target = content.target or 0
     kept, left = ([content.position(x) for x in given or ()] for given in (columns, dropped))
     if target in (*kept, *left):
-        raise DataError(f"{content.source}: {content.title(target)} is the target, but one of columns or drop_columns")
+        raise ValueError(f"{content.source}: {content.title(target)} is the target, but one of columns or drop_columns")
     chosen = sorted({*(range(content.width) if columns is None else kept)} - {target, *left})
     if not chosen:
-        raise DataError(f"{content.source}: found no features, expected a column besides the target and dropped ones")
+        raise ValueError(f"{content.source}: found no features, expected a column besides the target and dropped ones")
     if isinstance(categorical, str):
         words = [j for j in chosen if _has_words(content, j)]
     else:
         words = [content.position(x) for x in categorical]
     if others := [j for j in words if j not in chosen]:
-        raise DataError(f"{content.source}: {content.title(others[0])} is categorical, but not one of the features")
+        raise ValueError(f"{content.source}: {content.title(others[0])} is categorical, but not one of the features")
     features = tuple(Column(j, content.name(j), () if j in words else None) for j in chosen)
     return Features(features, content.width, Column(target, content.name(target)))
 
@@ -190,7 +190,7 @@ def _class_names(content: Table, rows: np.ndarray, task: str | None) -> tuple[st
     words = content.words(target).take(rows).unique()
     names = named(words, words.to_pylist()).unique().to_pylist()
     if len(names) > max(MAX_RARE_CLASSES, len(rows) // 2):
-        raise DataError(
+        raise ValueError(
             f"{content.source}, {content.title(target)}: found {len(names)} different targets in {len(rows)} rows, "
             "expected classes with two rows each on average, or numbers for a regression"
         )

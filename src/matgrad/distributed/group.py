@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from types import TracebackType
 from typing import Any, Self
 
 from matgrad.backends.base import Array
@@ -26,6 +25,18 @@ REQUESTS = (Request.INTERRUPT, Request.STOP)  # which are counted over all ranks
 
 class Disagreement(ValueError):
     """Ranks have not been given the same model, data or options."""
+
+
+HINTS = {
+    "the initial model": "mg.manual_seed(n), with the same n on all ranks, before the model is made, makes it the same",
+    "the data": "every rank is given all of the data, and takes its rows of each batch",
+}
+
+
+def _shown(facts: Mapping[str, str], name: str) -> str:
+    """A fact, or none; a hash is abbreviated."""
+    value = facts.get(name, "none")
+    return f"{value[:15]}…{value[-8:]}" if value.startswith("sha256 ") else value
 
 
 class Group(ABC):
@@ -68,21 +79,35 @@ class Group(ABC):
     def _exchange(self, item: Any) -> list[Any]:
         """The item of every rank."""
 
+    def agree(self, facts: Mapping[str, str], where: str = "the start of a run") -> None:
+        """Raise a Disagreement, on all ranks, if facts differ from those of rank 0, as ranks would then wait.
+
+        A fact has a name such as 'the batch size'; a hash is abbreviated.
+        """
+        first, *others = self.exchange(dict(facts), where)
+        told = []
+        for rank, own in enumerate(others, 1):
+            names = [name for name in first | own if first.get(name) != own.get(name)]
+            found = [f"{name} ({_shown(own, name)}, expected {_shown(first, name)})" for name in names]
+            told += [f"rank {rank} differs from rank 0 in {' and '.join(found)}"] if found else []
+        if told:
+            hints = [hint for name, hint in HINTS.items() if any(name in text for text in told)]
+            raise Disagreement("; ".join([*told, *hints]))
+
     def fail(self) -> None:
         """End the group because this rank fails."""
         leave(self)
 
     def close(self) -> None:
         """End the group, together with all ranks."""
+        self.exchange("closed", "the end of the group")
         leave(self)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
             self.close()
         else:
             self.fail()

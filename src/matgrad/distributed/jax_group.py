@@ -24,7 +24,7 @@ PROCESSES = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")  # beside JAX_COORDINATOR_AD
 
 
 class JaxGroup(Group):
-    """The processes of `jax.distributed`; without it, this process alone, with all its devices.
+    """The processes of `jax.distributed`, which stay connected; without it, this process alone, with all its devices.
 
     The compiled step itself contains the sums over ranks; see `engines/jit_sharded.py`. An error between ranks, such as
     a lost connection, is a ConnectionError.
@@ -41,11 +41,6 @@ class JaxGroup(Group):
             width = 1 << int(max(sizes)).bit_length()  # for each width, XLA compiles a program
             rows = process_allgather(np.pad(data, (0, width - len(data)))).reshape(self.size, -1)
         return [json.loads(row[:n].tobytes()) for row, n in zip(rows, sizes, strict=True)]
-
-    def close(self) -> None:
-        """End the group, together with all ranks; the processes stay connected, which JAX does once."""
-        self.exchange("closed", "the end of the group")
-        super().close()
 
     @contextmanager
     def connected(self) -> Iterator[None]:

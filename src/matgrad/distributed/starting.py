@@ -45,9 +45,14 @@ def start(*, timeout: float = TIMEOUT, backend: str = "torch") -> Group:
     also of one process with several devices: `backend` is that of the model. A process that was started alone is a
     group of one.
     """
-    framework = framework_of(backend)
+    if backend not in KINDS:
+        raise ValueError(f"{backend} cannot train on several ranks; expected one of {', '.join(KINDS)}")
     if not timeout > 0:
         raise ValueError(f"timeout: expected a positive number of seconds, found {timeout}")
+    framework = KINDS[backend]
+    if find_spec(framework) is None:
+        missing = f"several ranks need {framework}, which is not installed: {how_to_install(framework)}"
+        raise ModuleNotFoundError(missing, name=framework)
     kind = import_module(f"matgrad.distributed.{framework}_group")
     group = kind.adopted(timeout)
     if group is None:
@@ -55,18 +60,6 @@ def start(*, timeout: float = TIMEOUT, backend: str = "torch") -> Group:
             return Alone()
         group = kind.connected(place, timeout)
     return join(group)
-
-
-def framework_of(backend: str) -> str:
-    """The framework that connects the ranks of a model of a backend, after a check that it is installed."""
-    if backend not in KINDS:
-        raise ValueError(f"{backend} cannot train on several ranks; expected one of {', '.join(KINDS)}")
-    framework = KINDS[backend]
-    if find_spec(framework) is None:
-        raise ModuleNotFoundError(
-            f"several ranks need {framework}, which is not installed: {how_to_install(framework)}", name=framework
-        )
-    return framework
 
 
 def place_of(variables: Mapping[str, str]) -> Place | None:

@@ -21,6 +21,15 @@ from matgrad.distributed.group import Collectives, lost
 from matgrad.distributed.starting import Place
 
 
+@contextmanager
+def _connected() -> Iterator[None]:
+    """Turn an error of torch.distributed into a ConnectionError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise lost(error) from None
+
+
 class TorchGroup(Collectives):
     """The ranks of a process group of torch.distributed; NumPy arrays become tensors without a copy.
 
@@ -32,32 +41,27 @@ class TorchGroup(Collectives):
         self.rank, self.size = dist.get_rank(processes), dist.get_world_size(processes)
 
     def start_sum(self, X: Array) -> Any:
-        """Begin to replace X by its sum over all ranks."""
-        with self._connected():
+        with _connected():
             return dist.all_reduce(_tensor(X), group=self.processes, async_op=True)
 
     def wait(self, work: Any) -> None:
-        """Wait until a sum has arrived."""
-        with self._connected():
+        with _connected():
             work.wait()
 
     def maximum(self, X: Array) -> None:
-        """Replace X by its largest elements over all ranks."""
-        with self._connected():
+        with _connected():
             dist.all_reduce(_tensor(X), op=dist.ReduceOp.MAX, group=self.processes)
 
     def broadcast(self, X: Array) -> None:
-        """Replace X by that of rank 0."""
-        with self._connected():
+        with _connected():
             dist.broadcast(_tensor(X), src=0, group=self.processes)
 
     def gather(self, X: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-        """The X of every rank, which have these shapes."""
         own, sizes = _tensor(X), [prod(shape) for shape in shapes]
         flat = own.new_zeros(max(sizes))  # parts may be unequal, messages may not
         flat[: own.numel()] = own.reshape(-1)
         rows = [torch.empty_like(flat) for _ in shapes]
-        with self._connected():
+        with _connected():
             dist.all_gather(rows, flat, group=self.processes)
         parts = [row[:n].reshape(shape) for row, n, shape in zip(rows, sizes, shapes, strict=True)]
         return [part.numpy() for part in parts] if isinstance(X, np.ndarray) else parts
@@ -69,27 +73,16 @@ class TorchGroup(Collectives):
         return [json.loads(part.tobytes()) for part in self.gather(data, [(int(n[0]),) for n in sizes])]
 
     def fail(self) -> None:
-        """End the group because this rank fails; the others notice that their connections are closed."""
-        super().fail()
+        super().fail()  # the others notice that their connections are closed
         self._destroy()
 
     def close(self) -> None:
-        """End the group, together with all ranks."""
-        self.exchange("closed", "the end of the group")
         super().close()
         self._destroy()
 
     def _destroy(self) -> None:
         dist.destroy_process_group(self.processes)
         gc.collect()  # connections are closed when nothing refers to them
-
-    @contextmanager
-    def _connected(self) -> Iterator[None]:
-        """Turn an error of torch.distributed into a ConnectionError."""
-        try:
-            yield
-        except RuntimeError as error:
-            raise lost(error) from None
 
 
 _starts = count()  # of this process; all ranks start the same groups
@@ -104,10 +97,8 @@ def connected(place: Place, timeout: float) -> TorchGroup:
     store = dist.PrefixStore(f"matgrad/{place.attempt}/{next(_starts)}", _store(place, timeout))
     if torch.cuda.is_available():
         torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
-    try:
+    with _connected():
         dist.init_process_group(_kinds(), store=store, rank=place.rank, world_size=place.size, timeout=seconds)
-    except RuntimeError as error:
-        raise lost(error) from None
     return TorchGroup()
 
 

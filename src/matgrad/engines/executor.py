@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Array
 from matgrad.engines.kernels import Kernels
-from matgrad.layers.state import State
+from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import Buffer, Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
@@ -28,41 +27,48 @@ class Executor:
     """
 
     def __init__(self, program: Program, kernels: Kernels, state: State, exchange: Exchange | None = None) -> None:
-        self.program, self.kernels = program, kernels
+        self.program, self.kernels, self.exchange = program, kernels, exchange
         self.runs = 0
         self.seconds: dict[Value, float] = {}  # that each value took, if they are timed
         self._arrays: State = {} if exchange is None else exchange.arrays
+        self._like: Any = next(iter(matrices_of(state).values()), None)
         self._memory: dict[Key, Array] = {}  # of its own
         self._slots: dict[Key, int] = {}  # where `slots` has what belongs to a key
-        self._buffers = Plan(program)
+        self.plan = self._planned(state)
         self.code: list[tuple[Callable[..., None], int, tuple[int, ...]]] = []
         self.computed: list[Value] = []  # the value that each instruction computes
-        for value in program.instructions:
-            operands = tuple(self._slot(self._key(x, value)) for x in value.operands)
-            out = self._slot(self._key(value, value))
-            if value.kind == "collective":
-                if exchange is None:
-                    raise ValueError(f"{value.operation}: the program of a rank cannot run without other ranks")
-                self._append(lambda out, value=value: exchange.perform(value), out, (), value)
-            elif value.kind != "view":
-                self._append(getattr(kernels, value.operation), out, operands, value)
-        holder = {self._buffers.buffers[value]: value for value in program.outputs.values()}
-        for to, source in self._buffers.copies:
-            self._append(kernels.copy, self._slot(to), (self._slot(source),), holder[source])
+        for instruction in self.plan.instructions:
+            kernel, value, (out, *operands) = self._kernel_for(instruction)
+            self.code.append((kernel, out, tuple(operands)))
+            self.computed.append(value)
+        holder = {self.plan.buffers[value]: value for value in program.outputs.values()}
+        for to, source in self.plan.copies:
+            self.code.append((kernels.copy, self._slot(to), (self._slot(source),)))
+            self.computed.append(holder[source])
         self.bind(state)
 
-    def _append(self, kernel: Callable[..., None], out: int, operands: tuple[int, ...], value: Value) -> None:
-        self.code.append((kernel, out, operands))
-        self.computed.append(value)
+    def _planned(self, state: State) -> Plan:
+        """What is computed at once, and in which memory."""
+        return Plan(self.program)
 
-    def _key(self, x: Value, user: Value) -> Key:
-        """What tells an operand from others."""
-        if x.operation == "number" and OPERATIONS[user.operation].takes_numbers:
-            assert x.number is not None
-            return x.number
-        return self._buffers.buffers.get(x, x)
+    def _kernel_for(self, instruction: Any) -> tuple[Callable[..., None], Value, list[int]]:
+        """The kernel of an instruction, the value that it computes, and the slots of its arguments."""
+        (value,) = instruction.written
+        out = self._slot(value)
+        if value.kind != "collective":
+            return getattr(self.kernels, value.operation), value, [out, *(self._slot(x, value) for x in value.operands)]
+        exchange = self.exchange
+        if exchange is None:
+            raise ValueError(f"{value.operation}: the program of a rank cannot run without other ranks")
+        return lambda out: exchange.perform(value), value, [out]
 
-    def _slot(self, key: Key) -> int:
+    def _slot(self, x: Value | Buffer, user: Value | None = None) -> int:
+        """The slot of a buffer, or of an operand of a value."""
+        key: Key = self.plan.buffers.get(x, x) if isinstance(x, Value) else x
+        if isinstance(key, Value) and key.kind == "view":
+            self._slot(key.operands[0], key)  # which is bound first
+        if isinstance(key, Value) and key.number is not None and user and OPERATIONS[user.operation].takes_numbers:
+            key = key.number
         return self._slots.setdefault(key, len(self._slots))
 
     def bind(self, state: State) -> None:
@@ -80,7 +86,7 @@ class Executor:
         if not isinstance(key, Buffer | Value):
             return key
         if isinstance(key, Value) and key.kind == "view":
-            operand = self._slots[self._key(key.operands[0], key)]
+            operand = self._slot(key.operands[0], key)
             if self.slots[operand] is not None:
                 return self._view(key, self.slots[operand])
             self.views.append((slot, key, operand))
@@ -98,34 +104,33 @@ class Executor:
         if name:
             self.output_slots[name] = slot
         if key not in self._memory:
-            self._memory[key] = self.kernels.empty(key.shape, key.dtype, next(iter(self.state.values())))
+            self._memory[key] = self._empty(key)
             if isinstance(key, Value):
                 self._memory[key][...] = key.number
         return self._memory[key]
+
+    def _empty(self, x: Buffer | Value) -> Array:
+        """New memory for a buffer or a number."""
+        return self.kernels.empty(x.shape, x.dtype, self._like)
 
     def _view(self, value: Value, X: Any) -> Any:
         """X as transposed or repeated by a view."""
         return X.T if value.operation == "transpose" else self.kernels.repeat(X, value.shape)
 
-    def execute(self, **inputs: Any) -> State:
-        """Run the program once."""
+    def _give(self, inputs: State) -> None:
+        """Put the inputs and their views into their slots."""
         slots = self.slots
         for name, slot in self.input_slots.items():
             slots[slot] = inputs[name]
         for slot, view, operand in self.views:
             slots[slot] = self._view(view, slots[operand])
-        self.kernels.run(self.code, slots)
+
+    def execute(self, **inputs: Any) -> State:
+        """Run the program once."""
+        self._give(inputs)
+        self.kernels.run(self.code, self.slots)
         self.runs += 1
-        return {name: slots[slot] for name, slot in self.output_slots.items()}
-
-    def input_strides(self, name: str) -> tuple[int, ...]:
-        """The strides of an input of `execute_on`."""
-        shape = self.program.inputs[name].shape
-        return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-
-    def execute_on(self, inputs: State) -> State:
-        """Run the program once on inputs that have these strides, and stay where they are."""
-        return self.execute(**inputs)
+        return {name: self.slots[slot] for name, slot in self.output_slots.items()}
 
     def time(self) -> None:
         """Measure the seconds of every value from now on, with a clock that waits for results on a device."""

@@ -13,7 +13,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from matgrad.backends.base import Array, Scalar
 from matgrad.backends.jax_backend import find_device
-from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Group
 from matgrad.distributed.jax_group import JaxGroup
 from matgrad.engines.engine import OwnRows, wrong_group
@@ -108,7 +107,7 @@ class ShardedJitStep(OwnRows, JitStep):
     def _compile(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         """Compile the step for batches like these, after a check that all ranks have traced the same."""
         lowered = self.compiled.lower(self.matrices, *self._inputs(X.shape[0], eta, *self.own_rows(X, T, *s)))
-        agree(self.group, {"what it computes": "sha256 " + hashlib.sha256(lowered.as_text().encode()).hexdigest()})
+        self.group.agree({"what it computes": "sha256 " + hashlib.sha256(lowered.as_text().encode()).hexdigest()})
         lowered.compile()
 
 

@@ -29,6 +29,15 @@ def by_table(name: str) -> Callable[..., None]:
     return kernel
 
 
+def sum_with(name: str) -> Callable[..., None]:
+    """The kernel of β·C + α·P, where P is the sparse product of that name of the other operands."""
+
+    def kernel(self: Kernels, out: Array, S: Support, beta: Scalar, C: Array, alpha: Scalar, *factors: Array) -> None:
+        self.copy(out, beta * C + alpha * getattr(self.backend, name)(S, *factors))
+
+    return kernel
+
+
 def elementwise(row: Operation, framework: Callable[[str], Any]) -> Callable[..., None]:
     """The kernel of an elementwise operation, with a framework's functions: one of them, or what its line says."""
     name = SINGLE.get(row.scalar) or next((f for f in functions_in(row.scalar) if row.scalar == f"{f}(x)"), "")
@@ -51,8 +60,8 @@ SINGLE |= {"-x": "negative", "1 / x": "reciprocal"}
 class Kernels(ABC):
     """The operations of a backend that write to a given matrix: ``kernels.exp(out, X)``.
 
-    Those of elementwise operations that a class does not have are made from their rows, with the functions of its
-    `framework`.
+    Those that a class does not have are made: of elementwise operations from their rows, with the functions of its
+    `framework`, of others by the table, except products.
     """
 
     framework: Callable[[str], Any]  # the function of a name
@@ -60,8 +69,8 @@ class Kernels(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name, row in OPERATIONS.items():
-            if row.kind == "elementwise" and not hasattr(cls, name):
-                setattr(cls, name, elementwise(row, cls.framework))
+            if row.kind in ("elementwise", "reduction", "sparse", "other") and not hasattr(cls, name):
+                setattr(cls, name, elementwise(row, cls.framework) if row.kind == "elementwise" else by_table(name))
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -101,19 +110,7 @@ class Kernels(ABC):
         m, n = out.shape
         self.copy(out, self.backend.uniform(m, n, seed, count, out))
 
-    diag, Diag = by_table("diag"), by_table("Diag")
-
-    # -- sparse matrices: W has the values w on the support S
-    sparse_product, sparse_transposed_product = by_table("sparse_product"), by_table("sparse_transposed_product")
-    dense, sampled_product = by_table("dense"), by_table("sampled_product")
-
-    def transposed_sum(self, out: Array, S: Support, beta: Scalar, C: Array, alpha: Scalar, *factors: Array) -> None:
-        """β·C + α·Wᵀ B"""
-        self.copy(out, beta * C + alpha * self.backend.sparse_transposed_product(S, *factors))
-
-    def sampled_sum(self, out: Array, S: Support, beta: Scalar, C: Array, alpha: Scalar, *factors: Array) -> None:
-        """β·C + α·(A Bᵀ)_S"""
-        self.copy(out, beta * C + alpha * self.backend.sampled_product(S, *factors))
+    transposed_sum, sampled_sum = sum_with("sparse_transposed_product"), sum_with("sampled_product")
 
     def uniform_on(self, out: Array, S: Support, seed: Scalar, count: Scalar) -> None:
         """uniform(m, n, seed, count)_S"""

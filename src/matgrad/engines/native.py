@@ -19,7 +19,7 @@ from matgrad.engines.sharded import Exchange, ShardedStep
 from matgrad.foundation.machine import threads
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.computations import Step
-from matgrad.program.description import all_values, as_dictionary
+from matgrad.program.description import as_dictionary
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.rules import with_separate_outputs
 from matgrad.sparse.matrix import SparseMatrix, values_of
@@ -31,7 +31,7 @@ class NativeExecutor:
 
     def __init__(self, program: Program, kernels: Kernels, state: State, exchange: Exchange | None = None) -> None:
         self.program = with_separate_outputs(program)
-        self.values = all_values(self.program)
+        self.values = self.program.all_values
         # a rank waits for the others while it runs: where they are threads of one process, they cannot take turns
         pool = thread_pool(threads()) if exchange is None else _native.ThreadPool(threads())
         self.core = _native.Executor(json.dumps(as_dictionary(self.program)), pool)

@@ -50,15 +50,6 @@ class NumpyKernels(Kernels):
     def copy(self, out, X):
         np.copyto(out, X)
 
-    def elements_sum(self, out, X):
-        self.copy(out, self.backend.elements_sum(X))
-
-    def columns_sum(self, out, X):
-        self.copy(out, self.backend.columns_sum(X))
-
-    def rows_sum(self, out, X):
-        self.copy(out, self.backend.rows_sum(X))
-
     def power(self, out, X, c):
         self.copy(out, X**c)  # not np.power: X**0.5 is a square root, also of -inf
 

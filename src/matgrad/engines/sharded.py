@@ -15,7 +15,6 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array, Scalar
-from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import REQUESTS, Collectives, Group, part
 from matgrad.engines.engine import OwnRows, signature, wrong_group
 from matgrad.engines.kernels import Kernels
@@ -67,9 +66,10 @@ class Exchange:
 
     def _add_message(self, message: list[Value], program: Program, empty: Empty) -> None:
         """Put the sums of a message into one row, and send and receive it at the right moments."""
-        sizes = [math.prod(value.shape) for value in message]
-        *starts, end = accumulate((_in_lines(value) for value in message), initial=0)
-        row = empty((end + len(REQUESTS),), message[0].dtype)
+        sizes, dtype = [math.prod(value.shape) for value in message], message[0].dtype
+        line = LINE // np.dtype(dtype).itemsize
+        *starts, end = accumulate((-(-size // line) * line for size in sizes), initial=0)
+        row = empty((end + len(REQUESTS),), dtype)
         row[...] = 0  # also between the matrices
         for value, start, size in zip(message, starts, sizes, strict=True):
             self.arrays[self._names[value]] = row[start : start + size].reshape(tuple(map(int, value.shape)))
@@ -106,11 +106,6 @@ class Exchange:
             out[...] = X[_part(tuple(X.shape), axis, self.group.rank, self.group.size)]
 
 
-def _in_lines(value: Value) -> int:
-    """The number of elements in the cache lines that a value takes."""
-    return -(-value.nbytes // LINE) * LINE // np.dtype(value.dtype).itemsize
-
-
 def _part(shape: Shape, axis: str, rank: int, size: int) -> tuple[slice, ...]:
     """The index of the rows or columns that a rank has of a matrix of this shape."""
     n = shape[0] if axis == "rows" else shape[1]
@@ -136,7 +131,7 @@ class ShardedStep(OwnRows, ProgramStep):
         """Go on from the state of rank 0."""
         of_elements = sized_by_supports(state)
         sizes = {name: "one per element" if name in of_elements else str(tuple(X.shape)) for name, X in state.items()}
-        agree(self.group, sizes, "the start of an epoch")
+        self.group.agree(sizes, "the start of an epoch")
         super().load(self._with_common_supports(state))
         for X in matrices_of(self.matrices).values():
             self.group.broadcast(X)
@@ -192,7 +187,7 @@ class ShardedStep(OwnRows, ProgramStep):
         """The program of this rank, after a check that all ranks have recorded the same."""
         indices = {value: i for i, value in enumerate(program.values)}
         lines = json.dumps([value_as_dictionary(value, indices) for value in program.values])
-        agree(self.group, {"what it computes": f"sha256 {_hash(lines.encode())}"}, "a new program")
+        self.group.agree({"what it computes": f"sha256 {_hash(lines.encode())}"}, "a new program")
         own = sharded(program, data_parallel(program, self.group.size), self.group.rank, self.group.size)
         return executable(own)
 

@@ -39,7 +39,7 @@ class TorchEngine(ProgramEngine):
             return super().evaluation(computation)
         from matgrad.engines.cuda.step import GraphEvaluation
 
-        is_small = _bytes(computation.template) <= MOST_STATE_BYTES
+        is_small = sum(X.nbytes for X in matrices_of(computation.template.state()).values()) <= MOST_STATE_BYTES
         return (GraphEvaluation if is_small else ProgramEvaluation)(computation, *self.on_cuda(computation.template))
 
     def on_cuda(self, M: MultilayerPerceptron) -> tuple[Kernels, Callable[..., Any]]:
@@ -63,11 +63,6 @@ def _executor(program: Program, kernels: Kernels, state: State, *, matmul: str) 
 def _is_on_cuda(M: MultilayerPerceptron) -> bool:
     """Whether the matrices of M are on a CUDA device."""
     return M.device is not None and M.device.partition(":")[0] == "cuda"
-
-
-def _bytes(M: MultilayerPerceptron) -> int:
-    """The size of the matrices of the state of M."""
-    return sum(X.nbytes for X in matrices_of(M.state()).values())
 
 
 # functions that PyTorch also has by longer names, which take longer to call

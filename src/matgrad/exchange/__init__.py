@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matgrad.foundation.imports import how_to_install
+from matgrad.foundation.imports import check_installed
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -32,12 +32,12 @@ def from_torch(module: Any) -> MultilayerPerceptron:
 
 def save_torch(M: MultilayerPerceptron, path: str | Path) -> None:
     """Write the state dictionary of `to_torch(M)` to a safetensors file, under PyTorch's own names (``0.weight``)."""
-    _tool("torch_files", "torch").save_torch(M, path)
+    _tool("torch_models", "torch").save_torch(M, path)
 
 
 def load_torch(path: str | Path) -> MultilayerPerceptron:
     """The model in a file that `save_torch` wrote."""
-    return _tool("torch_files", "torch").load_torch(path)
+    return _tool("torch_models", "torch").load_torch(path)
 
 
 def to_keras(M: MultilayerPerceptron) -> Any:
@@ -75,11 +75,5 @@ def from_onnx(path: str | Path) -> MultilayerPerceptron:
 
 def _tool(module: str, package: str, extra: str | None = None) -> Any:
     """A module of this room, which needs a package of an extra."""
-    try:
-        import_module(package)
-    except ModuleNotFoundError as error:
-        if error.name != package:
-            raise
-        install = how_to_install(extra or package)
-        raise ModuleNotFoundError(f"{package} is not installed: {install}", name=package) from None
+    check_installed(package, extra or package, "such models")
     return import_module(f"matgrad.exchange.{module}")

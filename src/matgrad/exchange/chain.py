@@ -6,18 +6,17 @@ Each operation comes with its place, such as 'layer 2, ReLU', with which the mes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from matgrad.activation_functions import ActivationFunction, AllReLUActivation, LeakyReLUActivation
+from matgrad import activation_functions as af
+from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
-from matgrad.foundation.files import why_unreadable
+from matgrad.foundation.files import naming
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.layers import (
     ActivationLayer,
@@ -78,6 +77,7 @@ class Denormalize:
 
 
 Normalizing = BatchNormalizationLayer | LayerNormalizationLayer | RMSNormalizationLayer  # with matrices of NumPy
+NORMALIZING: tuple[type[Layer], ...] = (BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer)
 Operation = Affine | ActivationFunction | Softmax | LogSoftmax | Normalizing | Dropout | Normalize | Denormalize
 Chain = Iterable[tuple[str, Operation]]
 
@@ -90,9 +90,7 @@ OPERATIONS: dict[type[Layer], Callable[[Any], list[Operation]]] = {
     ActivationLayer: lambda layer: [Affine(layer.W, layer.b[0]), layer.act],
     SoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), Softmax()],
     LogSoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), LogSoftmax()],
-    BatchNormalizationLayer: lambda layer: [layer],
-    LayerNormalizationLayer: lambda layer: [layer],
-    RMSNormalizationLayer: lambda layer: [layer],
+    **dict.fromkeys(NORMALIZING, lambda layer: [layer]),
     DropoutLayer: lambda layer: [Dropout(layer.dropout)],
 }
 OPERATIONS |= {DROPOUT_LAYERS[cls]: OPERATIONS[cls] for cls in DROPOUT_LAYERS.keys() & OPERATIONS.keys()}
@@ -106,7 +104,7 @@ def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[
         yield f"the {M.normalization} normalization of the inputs", Normalize(M.normalization)
     for i, layer in enumerate(M.clone().to("numpy").layers, start=1):
         where = f"layer {i}, {layer.specification()}"
-        with at(where):
+        with naming(where):
             if trains and isinstance(layer, LinearDropoutLayer) and layer.dropout:
                 raise ValueError(f"drops weights at rate {layer.dropout}; other tools have dropout of neurons only")
             operations = counterpart(OPERATIONS, layer, "other tools have no such layer")(layer)
@@ -182,7 +180,7 @@ def _assembled(operations: list[tuple[str, Operation]]) -> MultilayerPerceptron:
     size = next((n for _, operation in operations if (n := _columns(operation)) is not None), 0)
     with preserved_generator():
         for where, operation in operations:
-            with at(where):
+            with naming(where):
                 if _columns(operation) not in (None, size):
                     raise ValueError(f"takes {_columns(operation)} columns, but what is before it has {size}")
                 if M.target_normalization is not None:
@@ -237,21 +235,19 @@ def _linear(affine: Affine, function: ActivationFunction | Softmax | LogSoftmax 
     return layer
 
 
-ROWS: dict[type[Layer], tuple[str, ...]] = {  # the parameters and statistics of a layer that normalizes
-    BatchNormalizationLayer: ("gamma", "beta", "running_mean", "running_variance"),
-    LayerNormalizationLayer: ("gamma", "beta"),
-    RMSNormalizationLayer: ("gamma",),
-}
+def _row_names(cls: type[Layer]) -> tuple[str, ...]:
+    """The parameters and statistics of a layer that normalizes: γ, β, the running mean and variance."""
+    return (*cls.parameters, *cls.buffers)
 
 
 def rows_of(layer: Normalizing) -> list[np.ndarray]:
     """The parameters and statistics of a layer, as vectors."""
-    return [getattr(layer, name)[0] for name in ROWS[type(layer)]]
+    return [getattr(layer, name)[0] for name in _row_names(type(layer))]
 
 
 def normalizing(cls: type[Any], rows: Iterable[np.ndarray], **settings: float) -> Any:
     """A layer that normalizes batches or examples, with these parameters and statistics."""
-    named = dict(zip(ROWS[cls], rows, strict=True))
+    named = dict(zip(_row_names(cls), rows, strict=True))
     D = len(named["gamma"])
     layer = cls(D, **settings)
     for name, row in named.items():
@@ -273,25 +269,27 @@ def _checked(name: str, A: np.ndarray) -> np.ndarray:
 # -- what the tools share -------------------------------------------------------------------------
 
 
-@contextmanager
-def at(where: str) -> Iterator[None]:
-    """Errors inside that say why something cannot be exchanged begin with its place."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+class Names(NamedTuple):
+    """What the tools call a function."""
+
+    torch: str
+    keras: str
+    onnx: str
 
 
-@contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """Errors inside name the file; what else a damaged file may raise becomes a ValueError."""
-    with at(str(path)):
-        try:
-            yield
-        except OSError as error:
-            raise ValueError(why_unreadable(error)) from None
-        except (LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-            raise ValueError(f"damaged, or not such a file ({type(error).__name__}: {error})") from error
+FUNCTIONS = {  # without settings
+    af.ReLUActivation: Names("ReLU", "relu", "Relu"),
+    af.HyperbolicTangentActivation: Names("Tanh", "tanh", "Tanh"),
+    af.SigmoidActivation: Names("Sigmoid", "sigmoid", "Sigmoid"),
+    af.GELUActivation: Names("GELU", "gelu", "Gelu"),
+    af.SiLUActivation: Names("SiLU", "silu", "Swish"),
+    af.SoftplusActivation: Names("Softplus", "softplus", "Softplus"),
+}
+
+
+def always(make: Callable[[], T]) -> Callable[..., T]:
+    """A reader or writer of things that have no settings."""
+    return lambda *thing: make()
 
 
 def counterpart(table: Mapping[type, T], thing: Any, problem: str) -> T:
@@ -303,18 +301,16 @@ def counterpart(table: Mapping[type, T], thing: Any, problem: str) -> T:
 
 def normalization_of(offset: np.ndarray, scale: np.ndarray, kind: str = "standard") -> Normalization:
     """The normalization with these numbers, which must be those of float32."""
-    rows = []
-    for name, A in (("offset", offset), ("scale", scale)):
-        row = A.astype(np.float32).reshape(1, -1)
-        if not np.isfinite(row).all() or (row != A.reshape(1, -1)).any() or (name == "scale" and (row <= 0).any()):
-            raise ValueError(f"{name} of a normalization: expected {'positive ' * (name == 'scale')}float32 numbers")
-        rows.append(row)
-    if rows[0].shape != rows[1].shape:
-        raise ValueError(f"found {rows[0].size} offsets and {rows[1].size} scales of a normalization, expected as many")
+    rows = [A.astype(np.float32).reshape(1, -1) for A in (offset, scale)]
+    for row, A in zip(rows, (offset, scale), strict=True):
+        if not np.isfinite(row).all() or (row != A.reshape(1, -1)).any() or row.shape != rows[0].shape:
+            raise ValueError("offset and scale of a normalization: expected as many float32 numbers of both")
+    if (rows[1] <= 0).any():
+        raise ValueError("scale of a normalization: expected positive float32 numbers")
     return Normalization(kind, *rows)
 
 
-def slope_of(f: LeakyReLUActivation) -> float:
+def slope_of(f: af.LeakyReLUActivation) -> float:
     """The α of max(αx, x) if other tools have that function: αx if x < 0, else x."""
     if f.alpha > 1:
         raise ValueError(f"is max(αx, x) with α = {f.alpha:g}; other tools have αx for x < 0, which is AllReLU")
@@ -323,7 +319,7 @@ def slope_of(f: LeakyReLUActivation) -> float:
 
 def with_slope(alpha: float) -> ActivationFunction:
     """The function αx if x < 0, else x."""
-    return LeakyReLUActivation(alpha) if alpha <= 1 else AllReLUActivation(alpha)
+    return af.LeakyReLUActivation(alpha) if alpha <= 1 else af.AllReLUActivation(alpha)
 
 
 def below(x: float, dtype: str) -> float:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from matgrad.exchange import from_keras, from_onnx, load_torch, save_keras, save_torch, to_onnx
-from matgrad.exchange.chain import Affine, Normalizing, at, chain_of, dense
-from matgrad.foundation.files import read_safetensors
+from matgrad.exchange.chain import Affine, Normalizing, chain_of, dense
+from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.writing import atomic_write
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import load, save_model
@@ -51,7 +51,7 @@ def save_original(M: MultilayerPerceptron, path: str | Path) -> None:
     """
     content: dict[str, np.ndarray] = {}
     for where, operation in chain_of(M, trains=False):
-        with at(where):
+        with naming(where):
             if isinstance(operation, Normalizing):
                 raise ValueError("the original library saves W and b only; its other parameters would be lost")
         if isinstance(operation, Affine):

@@ -1,6 +1,7 @@
 """Files of Keras models, which end in .keras: zip archives with a configuration in JSON, and weights in HDF5.
 
-They are read without Keras, so that nothing in them is run: only known layers, and plain arrays.
+They are read without Keras, so that nothing in them is run: only known layers, and plain arrays. Live models are read
+by the file that Keras writes of them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import io
 import math
 import re
 import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,19 +20,28 @@ from typing import Any
 import h5py
 import numpy as np
 
-from matgrad.exchange.chain import at, model_of, reading
-from matgrad.exchange.keras_layers import Config, Part, layers_of, operations_of
-from matgrad.foundation.files import DAMAGED_ARCHIVE, parse_json
+from matgrad import activation_functions as af
+from matgrad.backends.base import DTYPES
+from matgrad.exchange import chain
+from matgrad.exchange.chain import Operation, model_of
+from matgrad.foundation.files import naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
+from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 CONFIGURATION, WEIGHTS = "config.json", "model.weights.h5"
+HDF5 = b"\x89HDF\r\n\x1a\n"  # how such a file begins
 MEMBERS = {"metadata.json", CONFIGURATION, WEIGHTS}
+MODELS = {"Sequential": "keras", "Functional": "keras.src.models.functional"}  # with their modules
+AXES = (-1, 1, [-1], [1], (-1,), (1,))  # the columns
+SMALLEST = 1e-7  # below which Keras replaces the scale of a normalization
+
+Config = dict[str, Any]
 
 
 def load_keras(path: str | Path) -> MultilayerPerceptron:
     """The model in a .keras file; it is compared with the layers of Keras, where that is installed."""
-    with reading(path):
+    with naming(path, kind="a .keras file"):
         parts = parts_in(path)
         try:
             from matgrad.exchange.keras_models import outputs_of
@@ -37,71 +50,248 @@ def load_keras(path: str | Path) -> MultilayerPerceptron:
         return model_of(operations_of(parts), partial(outputs_of, parts))
 
 
+@dataclass
+class Part:
+    """A layer in a file of Keras: the name of its class, its settings and its arrays."""
+
+    kind: str
+    config: Config
+    arrays: list[np.ndarray]
+
+    @property
+    def where(self) -> str:
+        """Its place in messages."""
+        return f"layer {self.config['name']!r}, {self.kind}"
+
+    @property
+    def dtype(self) -> str:
+        """The dtype in which it keeps its weights and computes."""
+        name = self.config["dtype"]
+        if isinstance(name, dict) and name["class_name"] == "DTypePolicy":
+            name = name["config"]["name"]
+        if name not in DTYPES:
+            raise ValueError(f"found dtype {name!r}, expected {' or '.join(DTYPES)}")
+        return name
+
+    def number(self, name: str) -> float:
+        """A setting that is a number."""
+        return float(self.config[name])
+
+    def check(self) -> None:
+        """Raise if settings have values other than those in `EXPECTED`; one that is not there counts as None."""
+        for name, values in EXPECTED.get(self.kind, {}).items():
+            if (found := self.config.get(name)) not in values:
+                raise ValueError(f"found {name}={found!r}, expected {' or '.join(map(repr, values))}")
+
+    def named(self, *names: str) -> dict[str, np.ndarray]:
+        """The arrays of the layer, which are as many as these names."""
+        if len(self.arrays) != len(names):
+            raise ValueError(f"found {len(self.arrays)} arrays, expected {len(names)}: {', '.join(names)}")
+        return dict(zip(names, self.arrays, strict=True))
+
+
+# -- the archive -----------------------------------------------------------------------------------
+
+
 def parts_in(path: str | Path) -> list[Part]:
-    """The layers in a .keras file."""
-    configuration, weights = _read(path)
-    model = parse_json(configuration.decode())
-    try:
-        file = h5py.File(io.BytesIO(weights), "r")
-    except OSError as error:
-        raise ValueError(f"{WEIGHTS}: not an HDF5 file, or a damaged one ({error})") from None
-    parts, limit = [], limit_from(len(weights))
-    with file:
-        for places in layers_of(model):
-            kind, config = places[-1]["class_name"], places[-1]["config"]
-            parts.append(Part(kind, config, _arrays(file, _group(model, places), limit)))
-    return parts
+    """The layers in a .keras file, after a check of what is in it, and how large."""
+    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        sizes = {member.filename: member.file_size for member in archive.infolist()}
+        if {*sizes} != MEMBERS or len(archive.infolist()) != len(MEMBERS):
+            found = ", ".join(map(repr, [*sizes][:10]))
+            raise ValueError(f"expected the files {', '.join(sorted(MEMBERS))} in it, found {found}")
+        check_bytes(sum(sizes.values()), "the content", file_limit(path))
+        check_count(sizes[CONFIGURATION], JSON, CONFIGURATION, "bytes")
+        configuration, weights = archive.read(CONFIGURATION), archive.read(WEIGHTS)
+    if not weights.startswith(HDF5):
+        raise ValueError(f"{WEIGHTS}: not an HDF5 file")
+    with h5py.File(io.BytesIO(weights), "r") as groups:
+        return [*_parts(parse_json(configuration.decode()), groups, limit_from(len(weights)))]
 
 
-def _read(path: str | Path) -> tuple[bytes, bytes]:
-    """The configuration and the weights in an archive, after a check of what is in it, and how large."""
-    try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            sizes = {member.filename: member.file_size for member in archive.infolist()}
-            if {*sizes} != MEMBERS or len(archive.infolist()) != len(MEMBERS):
-                found = ", ".join(map(repr, [*sizes][:10]))
-                raise ValueError(f"expected the files {', '.join(sorted(MEMBERS))} in it, found {found}")
-            check_bytes(sum(sizes.values()), "the content", file_limit(path))
-            check_count(sizes[CONFIGURATION], JSON, CONFIGURATION, "bytes")
-            return archive.read(CONFIGURATION), archive.read(WEIGHTS)
-    except DAMAGED_ARCHIVE as error:
-        raise ValueError(f"not a .keras file, or a damaged one ({error})") from None
+def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
+    """The layers of a model, and of the models in it, whose arrays are in a group of groups: dense, dense_1, …
 
-
-def _group(model: Config, places: tuple[Config, ...]) -> list[str]:
-    """The names of the groups in which the arrays of a layer are: layers, dense_1, vars for the second dense layer."""
-    names, parent = [], model
-    for layer in places:
-        kind, others = layer["class_name"], parent["config"]["layers"]
-        index = next(i for i, other in enumerate(others) if other is layer)  # some may be equal to it
-        before = sum(other["class_name"] == kind for other in others[:index])
+    A model and a layer are tables as Keras writes them, with the entries class_name, module and config.
+    """
+    _check_class(model["class_name"], model["module"], MODELS)
+    layers = model["config"]["layers"]
+    if model["class_name"] == "Functional":
+        _check_chain(model["config"], layers)
+    group, seen = _member(group, "layers", h5py.Group), Counter[str]()
+    shape, is_flat = None, True
+    for layer in layers:
+        kind, config = layer["class_name"], layer["config"]
+        if kind == "InputLayer":
+            shape = config["batch_shape"]
+            is_flat = len(shape) == 2
+            continue
+        if not is_flat and kind not in ("Flatten", *MODELS):
+            raise ValueError(f"found inputs of shape {shape}, expected examples × features, or a layer Flatten first")
+        is_flat = True
+        part = Part(kind, config, [])
+        if kind not in MODELS:
+            with naming(part.where):
+                _check_class(kind, layer["module"], dict.fromkeys(READERS, "keras.layers"))
         name = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", kind)).lower()
-        names += ["layers", f"{name}_{before}" if before else name]
-        parent = layer
-    return [*names, "vars"]
-
-
-def _arrays(file: h5py.File, names: list[str], limit: int) -> list[np.ndarray]:
-    """The arrays 0, 1, … in a group."""
-    with at(f"{WEIGHTS}: {'/'.join(names)}"):
-        group: Any = file
-        for name in names:
-            group = _member(group, name, h5py.Group)
-        return [_array(_member(group, str(i), h5py.Dataset), limit) for i in range(len(group))]
+        own = _member(group, f"{name}_{seen[kind]}" if seen[kind] else name, h5py.Group)
+        seen[kind] += 1
+        if kind in MODELS:
+            yield from _parts(layer, own, limit)
+        else:
+            arrays = _member(own, "vars", h5py.Group)
+            part.arrays += [_array(_member(arrays, str(i), h5py.Dataset), limit) for i in range(len(arrays))]
+            yield part
 
 
 def _member(group: h5py.Group, name: str, kind: type) -> Any:
     """A group or array in a group, which must be there itself, not a link to another place or file."""
     if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
-        raise ValueError(f"{name}: expected {'a group' if kind is h5py.Group else 'an array'}")
+        expected = "a group" if kind is h5py.Group else "an array"
+        raise ValueError(f"{WEIGHTS}: {group.name.rstrip('/')}/{name}: expected {expected}")
     return group[name]
 
 
 def _array(dataset: h5py.Dataset, limit: int) -> np.ndarray:
     """An array in a file; raise if it is outside of the file, or too large."""
-    if dataset.external or dataset.is_virtual:
-        raise ValueError(f"{dataset.name}: is in another file, expected all arrays in this one")
-    if dataset.dtype.kind not in "fiu" or dataset.shape is None:
-        raise ValueError(f"{dataset.name}: found {dataset.dtype}, expected numbers")
-    check_bytes(math.prod(dataset.shape) * dataset.dtype.itemsize, f"{dataset.name}", limit)
-    return dataset[()].astype(dataset.dtype.newbyteorder("="), copy=False)
+    with naming(f"{WEIGHTS}: {dataset.name}"):
+        if dataset.external or dataset.is_virtual:
+            raise ValueError("is in another file, expected all arrays in this one")
+        if dataset.dtype.kind not in "fiu" or dataset.shape is None:
+            raise ValueError(f"found {dataset.dtype}, expected numbers")
+        check_bytes(math.prod(dataset.shape) * dataset.dtype.itemsize, "the array", limit)
+        return dataset[()].astype(dataset.dtype.newbyteorder("="), copy=False)
+
+
+def _check_class(name: str, module: str, known: dict[str, str]) -> None:
+    """Raise if a class is not one of these classes of Keras itself."""
+    if known.get(name) != module:
+        raise ValueError(f"found the class {name!r} of {module!r}, expected one of Keras: {', '.join(known)}")
+
+
+def _check_chain(config: Config, layers: list[Config]) -> None:
+    """Raise if a layer of a functional model takes anything but the output of the one before it."""
+    before = None
+    for layer in layers:
+        name = layer["name"]
+        arguments = [argument for node in layer["inbound_nodes"] for argument in node["args"]]
+        if not all(isinstance(argument, dict) for argument in arguments):
+            raise ValueError(f"layer {name!r}: takes several inputs, expected a chain of layers")
+        taken = [argument["config"]["keras_history"] for argument in arguments]
+        if taken != ([] if before is None else [[before, 0, 0]]):
+            raise ValueError(f"layer {name!r}: takes {taken}, expected the output of {before!r} alone")
+        before = name
+    if config.get("output_layers") not in ([before, 0, 0], [[before, 0, 0]]):
+        raise ValueError(f"the outputs are {config.get('output_layers')}, expected that of the last layer {before!r}")
+
+
+# -- the layers -----------------------------------------------------------------------------------
+
+
+def operations_of(parts: list[Part]) -> Iterator[tuple[str, Operation]]:
+    """The operations of layers, with their places."""
+    for part in parts:
+        with naming(part.where):
+            part.check()
+            operations = READERS[part.kind](part)
+        yield from ((part.where, operation) for operation in operations)
+
+
+def _dense(layer: Part) -> list[Operation]:
+    arrays = layer.named("kernel", *(["bias"] if layer.config["use_bias"] else []))
+    W = arrays["kernel"]
+    K = W.shape[1]
+    if layer.config["units"] != K:
+        raise ValueError(f"found units={layer.config['units']!r}, expected {K}")
+    return [chain.Affine(W.T, arrays.get("bias", np.zeros(K, W.dtype))), *_activation(layer)]
+
+
+def _activation(layer: Part) -> list[Operation]:
+    name = layer.config["activation"]
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise ValueError(f"found the activation {name!r}, expected one of {', '.join(ACTIVATIONS)}")
+    return [ACTIVATIONS[name]()] if name != "linear" else []
+
+
+def _batch_normalization(layer: Part) -> list[Operation]:
+    settings = {"epsilon": layer.number("epsilon"), "momentum": chain.complement(layer.number("momentum"))}
+    return [chain.normalizing(BatchNormalizationLayer, _rows(layer, "mean", "variance"), **settings)]
+
+
+def _layer_normalization(layer: Part) -> list[Operation]:
+    return [chain.normalizing(LayerNormalizationLayer, _rows(layer), epsilon=layer.number("epsilon"))]
+
+
+def _rows(layer: Part, *statistics: str) -> Iterable[np.ndarray]:
+    """γ and β, 1 and 0 if the layer has none of them, and statistics."""
+    names = [name for name, option in (("gamma", "scale"), ("beta", "center")) if layer.config[option]]
+    found = layer.named(*names, *statistics)
+    if not found:
+        raise ValueError("found scale=False and center=False, expected one of them to be True")
+    like = next(iter(found.values()))
+    return ({"gamma": np.ones_like(like), "beta": np.zeros_like(like)} | found).values()
+
+
+def _rms_normalization(layer: Part) -> list[Operation]:
+    return [chain.normalizing(RMSNormalizationLayer, layer.named("gamma").values(), epsilon=layer.number("epsilon"))]
+
+
+def _relu(layer: Part) -> list[Operation]:
+    """A layer that is x above a threshold, and has a slope below it, but not both."""
+    slope, threshold = layer.number("negative_slope"), layer.number("threshold")
+    if slope and threshold:
+        raise ValueError(f"found negative_slope={slope} and threshold={threshold}, expected one of them to be 0")
+    if threshold:
+        return [af.TReLUActivation(chain.above(threshold, layer.dtype))]
+    return [chain.with_slope(slope) if slope else af.ReLUActivation()]
+
+
+def _normalization(layer: Part) -> list[Operation]:
+    if layer.config["mean"] is None:
+        mean, variance, _ = layer.named("mean", "variance", "count").values()
+    else:
+        mean, variance = (np.asarray(layer.config[name], dtype=layer.dtype) for name in ("mean", "variance"))
+    with np.errstate(invalid="ignore"):
+        scale = np.sqrt(variance)
+    if mean.ndim != 1 or not (scale >= SMALLEST).all():
+        raise ValueError("expected a mean and a variance, not near 0, for every column")
+    normalization = chain.normalization_of(mean, scale)
+    return [chain.Denormalize(normalization) if layer.config["invert"] else chain.Normalize(normalization)]
+
+
+ACTIVATIONS: dict[str, Callable[[], Any]] = {
+    **{names.keras: function for function, names in chain.FUNCTIONS.items()},
+    "linear": lambda: None,
+    "leaky_relu": lambda: chain.with_slope(0.2),
+    "elu": af.ELUActivation,
+    "softmax": chain.Softmax,
+    "log_softmax": chain.LogSoftmax,
+}
+
+READERS: dict[str, Callable[[Part], list[Operation]]] = {
+    "Identity": lambda layer: [],
+    "Flatten": lambda layer: [],
+    "Normalization": _normalization,
+    "Dense": _dense,
+    "BatchNormalization": _batch_normalization,
+    "LayerNormalization": _layer_normalization,
+    "RMSNormalization": _rms_normalization,
+    "Dropout": lambda layer: [chain.Dropout(layer.number("rate"))],
+    "Activation": _activation,
+    "ReLU": _relu,
+    "LeakyReLU": lambda layer: [chain.with_slope(layer.number("negative_slope"))],
+    "ELU": lambda layer: [af.ELUActivation(layer.number("alpha"))],
+    "Softmax": lambda layer: [chain.Softmax()],
+}
+
+EXPECTED: dict[str, dict[str, tuple[Any, ...]]] = {  # the values that settings may have, also where Keras is missing
+    "Flatten": {"data_format": (None, "channels_last")},
+    "Normalization": {"axis": AXES},
+    "Dense": {"quantization_config": (None,), "lora_rank": (None,)},
+    "BatchNormalization": {"axis": AXES, "renorm": (False, None)},
+    "LayerNormalization": {"axis": AXES, "rms_scaling": (False, None)},
+    "RMSNormalization": {"axis": AXES},
+    "Dropout": {"noise_shape": (None,)},
+    "ReLU": {"max_value": (None,)},
+    "Softmax": {"axis": (-1, 1)},
+}

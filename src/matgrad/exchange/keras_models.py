@@ -16,9 +16,9 @@ from keras import layers
 
 from matgrad import activation_functions as af
 from matgrad.exchange import chain
-from matgrad.exchange.chain import at, chain_of, counterpart, model_of, rows_of
-from matgrad.exchange.keras_files import parts_in
-from matgrad.exchange.keras_layers import FUNCTIONS, SMALLEST, Part, operations_of
+from matgrad.exchange.chain import chain_of, counterpart, model_of, rows_of
+from matgrad.exchange.keras_files import SMALLEST, Part, operations_of, parts_in
+from matgrad.foundation.files import naming
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -28,7 +28,7 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
     """The model as a `keras.Sequential`; see `matgrad.exchange`."""
     model = keras.Sequential([keras.Input((M.layers[0].input_size,), dtype=M.dtype)])
     for where, operation in chain_of(M):
-        with at(where):
+        with naming(where):
             layer, weights = counterpart(WRITERS, operation, "Keras has no such layer")(operation, M.dtype)
             model.add(layer)
             if weights:
@@ -60,11 +60,6 @@ def _normalization(x: chain.Normalize | chain.Denormalize, dtype: str) -> Made:
     return layers.Normalization(mean=offset, variance=variance, **options), []
 
 
-def _named(name: str) -> Callable[[Any, str], Made]:
-    """A writer of functions that Keras has under a name."""
-    return lambda f, dtype: (layers.Activation(name, dtype=dtype), [])
-
-
 def _leaky(alpha: float, dtype: str) -> Made:
     if alpha < 0:
         raise ValueError(f"has a slope of {alpha:g}, which is negative; Keras has positive ones only")
@@ -80,6 +75,7 @@ def _thresholded(f: af.TReLUActivation, dtype: str) -> Made:
 WRITERS: dict[type, Callable[[Any, str], Made]] = {
     chain.Affine: _dense,
     chain.Softmax: lambda x, dtype: (layers.Softmax(dtype=dtype), []),
+    chain.LogSoftmax: lambda x, dtype: (layers.Activation("log_softmax", dtype=dtype), []),
     BatchNormalizationLayer: _batch_normalization,
     LayerNormalizationLayer: lambda x, dtype: (layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
     RMSNormalizationLayer: lambda x, dtype: (layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
@@ -90,7 +86,9 @@ WRITERS: dict[type, Callable[[Any, str], Made]] = {
     af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha, dtype),
     af.TReLUActivation: _thresholded,
     af.ELUActivation: lambda f, dtype: (layers.ELU(f.alpha, dtype=dtype), []),
-    **{function: _named(name) for name, function in FUNCTIONS.items()},
+    **dict.fromkeys(
+        chain.FUNCTIONS, lambda f, dtype: (layers.Activation(chain.FUNCTIONS[type(f)].keras, dtype=dtype), [])
+    ),
 }
 
 

@@ -1,8 +1,9 @@
-"""ONNX: a model from an ONNX file whose graph is a chain of known operators."""
+"""ONNX: a model from an ONNX file whose graph is a chain of known operators; nothing outside the file is read."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,31 +11,35 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from matgrad import activation_functions as af
-from matgrad.datasets.normalization import KINDS, Normalization
+from matgrad.backends.base import DTYPES
+from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, at, model_of, reading
-from matgrad.exchange.onnx_graph import Graph, Node
+from matgrad.exchange.chain import Operation, Outputs, always, model_of
 from matgrad.exchange.onnx_writing import METADATA
+from matgrad.foundation.files import naming
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support
 from matgrad.storage.models import read_description, with_information
 
 OLDEST = 9  # version of the operators
+DTYPE_OF = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
 
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
     """The model in an ONNX file; see `matgrad.exchange`."""
-    with reading(path):
+    with naming(path, kind="an ONNX file"):
         proto = _read(path)
         texts = {entry.key: entry.value for entry in proto.metadata_props}
         information: dict[str, Any] = {}
         if METADATA in texts:
-            _, information = read_description({"matgrad": np.array(texts[METADATA])}, "the description")
+            _, information = read_description(texts[METADATA], "the description")
         graph = Graph(proto, file_limit(path))
         M = model_of(_operations(graph), graph.run)
         M.normalization = _of_kind(information.get("normalize"), M.normalization)
@@ -44,19 +49,14 @@ def from_onnx(path: str | Path) -> MultilayerPerceptron:
 
 def _of_kind(kind: str | None, normalization: Normalization | None) -> Normalization | None:
     """A normalization with the name that the file has for it."""
-    if normalization is None or kind not in KINDS or kind == "none":
-        return normalization
-    return replace(normalization, kind=kind)
+    return normalization if normalization is None or kind in (None, "none") else replace(normalization, kind=kind)
 
 
 def _read(path: str | Path) -> onnx.ModelProto:
     """The content of a file, after a check that it is an ONNX model of a known version."""
     with open(path, "rb") as file:
         check_bytes(2 * os.fstat(file.fileno()).st_size, "the file")
-        try:
-            proto = onnx.ModelProto.FromString(file.read())
-        except DecodeError as error:
-            raise ValueError(f"not an ONNX file, or a damaged one ({error})") from None
+        proto = onnx.ModelProto.FromString(file.read())
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     newest = onnx.defs.onnx_opset_version()
     if len(versions) != 1 or not OLDEST <= versions[0] <= newest:
@@ -65,11 +65,126 @@ def _read(path: str | Path) -> onnx.ModelProto:
     return proto
 
 
+# -- the graph -------------------------------------------------------------------------------------
+
+
+class Graph:
+    """A graph with one input, one output, and nodes that take the output of the node before them and constants."""
+
+    def __init__(self, proto: onnx.ModelProto, limit: int) -> None:
+        graph, self.proto, self.limit = proto.graph, proto, limit
+        self.constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
+        self.constants |= {tensor.values.name: tensor for tensor in graph.sparse_initializer}
+        self.left: deque[Node] = deque()  # the nodes that are not taken yet
+        self.ends: dict[str, str] = {}  # the outputs of the operations, by their places
+        for i, node in enumerate(graph.node, start=1):
+            if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
+                self.constants |= dict.fromkeys(node.output, node.attribute[0].t)
+            elif node.op_type == "Identity" and node.input and node.input[0] in self.constants:
+                self.constants |= dict.fromkeys(node.output, self.constants[node.input[0]])
+            else:
+                self.left.append(Node(self, i, node))
+        inputs = [x for x in graph.input if x.name not in self.constants]
+        if len(inputs) != 1 or len(graph.output) != 1:
+            raise ValueError(f"found {len(inputs)} inputs and {len(graph.output)} outputs, expected one of each")
+        self.input, self.last, self.output = inputs[0], inputs[0].name, graph.output[0].name
+        kind = inputs[0].type.tensor_type.elem_type
+        if kind not in DTYPE_OF:
+            raise ValueError(f"the input {self.last} has element type {kind}, expected {' or '.join(DTYPES)}")
+        self.dtype = DTYPE_OF[kind]
+        sizes = inputs[0].type.tensor_type.shape.dim
+        if len(sizes) not in (0, 2) and (not self.left or self.left[0].kind != "Flatten"):
+            raise ValueError(f"the input {self.last} has {len(sizes)} dimensions, expected examples × features")
+
+    def take(self) -> Node:
+        """The next node, which must take the last output; its own output is then the last one."""
+        node = self.left.popleft()
+        if self.last not in node.proto.input:
+            raise ValueError(f"{node.where}: expected a chain of nodes, here one that takes {self.last!r}")
+        self.last = node.proto.output[0]
+        return node
+
+    def follow(self, kind: str, *inputs: str) -> Node | None:
+        """The next node, if it is of this kind and takes these inputs too."""
+        is_next = bool(self.left) and self.left[0].kind == kind and {*inputs} <= {*self.left[0].proto.input}
+        return self.take() if is_next else None
+
+    def run(self, X: np.ndarray) -> Outputs:
+        """The outputs for a batch, by ONNX's own evaluator, in which sparse constants are dense."""
+        plain = onnx.ModelProto()
+        plain.CopyFrom(self.proto)
+        del plain.graph.sparse_initializer[:]
+        for tensor in self.proto.graph.sparse_initializer:
+            name = tensor.values.name
+            plain.graph.initializer.append(numpy_helper.from_array(self.matrix(name).to_dense(), name))
+        outputs: Any = ReferenceEvaluator(plain).run(None, {self.input.name: X}, intermediate=True)
+        yield "", outputs[self.output]
+        yield from ((where, outputs[name]) for where, name in self.ends.items())
+
+    def matrix(self, name: str) -> Any:
+        """A constant: an array, or a sparse matrix."""
+        with naming(f"tensor {name!r}"):
+            tensor = self.constants[name]
+            if isinstance(tensor, TensorProto):
+                return self._array(tensor)
+            values, flat, sizes = self._array(tensor.values), self._array(tensor.indices, "int64"), tuple(tensor.dims)
+            check_bytes(64 * sum(map(abs, sizes)), f"sizes {sizes}", self.limit)
+            if flat.ndim == 2:  # rows and columns
+                if ((flat < 0) | (flat >= sizes)).any():
+                    raise ValueError(f"found indices outside of the sizes {sizes}")
+                flat = flat[:, 0] * sizes[1] + flat[:, 1]
+            return SparseMatrix(Support.from_flat(sizes, flat), values[None])
+
+    def _array(self, tensor: onnx.TensorProto, dtype: str | None = None) -> np.ndarray:
+        """The array of a tensor, which must have this dtype, by default that of the model, and be in the file."""
+        if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+            raise ValueError("is in another file; expected all tensors in this one")
+        A = numpy_helper.to_array(tensor)
+        if A.dtype != (dtype or self.dtype):
+            raise ValueError(f"found element type {A.dtype}, expected {dtype or self.dtype}")
+        return A
+
+
+class Node:
+    """A node of a graph, with what its reader asks for."""
+
+    def __init__(self, graph: Graph, number: int, proto: onnx.NodeProto) -> None:
+        self.graph, self.proto, self.kind = graph, proto, proto.op_type
+        name = f" {proto.name!r}" if proto.name else ""
+        self.where = f"node {number}{name}, {proto.op_type}"
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """The value of an attribute, which has the type of its default."""
+        entry = next((entry for entry in self.proto.attribute if entry.name == name), None)
+        if entry is None:
+            return default
+        value = helper.get_attribute_value(entry)
+        value = value.decode() if isinstance(value, bytes) else value
+        if type(value) is not type(default):
+            raise ValueError(f"{name}: found {value!r}, expected {type(default).__name__}")
+        return self.number_of(value) if isinstance(value, float) else value
+
+    def number_of(self, x: float) -> float:
+        """A float32 number as one writes it if the model is float32, such as 0.01; else exactly."""
+        return float(str(np.float32(x))) if self.graph.dtype == "float32" else float(x)
+
+    def matrices(self, least: int, most: int, *, commutes: bool = False) -> list[Any]:
+        """The constants that the node takes beside the output of the node before it, which comes first."""
+        names = [name for name in self.proto.input if name]
+        before = [i for i, name in enumerate(names) if name not in self.graph.constants]
+        if len(before) != 1 or (before[0] != 0 and not commutes) or not least <= len(names) - 1 <= most:
+            raise ValueError(f"found the inputs {', '.join(names)}; expected a matrix, then {least} or more constants")
+        return [self.graph.matrix(name) for i, name in enumerate(names) if i != before[0]]
+
+
+# -- the operations --------------------------------------------------------------------------------
+
+
 def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
     """The operations of the nodes, with their places."""
     while graph.left:
         node = graph.take()
-        with at(node.where):
+        with naming(node.where):
             if node.kind not in READERS:
                 raise ValueError(f"unknown operator; known: {', '.join(READERS)}")
             operation = READERS[node.kind](node)
@@ -121,21 +236,13 @@ def _batch_normalization(node: Node) -> Operation:
     return chain.normalizing(BatchNormalizationLayer, map(_row, node.matrices(4, 4)), **settings)
 
 
-def _layer_normalization(node: Node) -> Operation:
-    gamma, *beta = map(_row, node.matrices(1, 2))
-    rows = [gamma, *(beta or [np.zeros_like(gamma)])]
-    return chain.normalizing(LayerNormalizationLayer, rows, epsilon=_epsilon_of_rows(node))
-
-
-def _rms_normalization(node: Node) -> Operation:
-    return chain.normalizing(RMSNormalizationLayer, map(_row, node.matrices(1, 1)), epsilon=_epsilon_of_rows(node))
-
-
-def _epsilon_of_rows(node: Node) -> float:
-    """The ε of a node that normalizes rows, which ONNX does in float32."""
-    if node.graph.dtype != "float32" or node.attribute("stash_type", 1) != TensorProto.FLOAT:
-        raise ValueError("expected all in float32")
-    return node.attribute("epsilon", 1e-5)
+def _row_normalization(node: Node) -> Operation:
+    """A normalization of rows; RMS normalization has no β, and layer normalization may lack it."""
+    rows, is_rms = [_row(A) for A in node.matrices(1, 2)], node.kind == "RMSNormalization"
+    if len(rows) == 1 and not is_rms:
+        rows.append(np.zeros_like(rows[0]))
+    cls = RMSNormalizationLayer if is_rms else LayerNormalizationLayer
+    return chain.normalizing(cls, rows, epsilon=node.attribute("epsilon", 1e-5))
 
 
 def _prelu(node: Node) -> Operation:
@@ -151,22 +258,17 @@ def _sigmoid(node: Node) -> Operation:
     return af.SigmoidActivation() if product is None else af.SiLUActivation()
 
 
-def _normalize(node: Node) -> chain.Normalize:
-    (offset,) = node.matrices(1, 1)
-    divide = node.graph.follow("Div")
-    if divide is None:
-        raise ValueError("expected a Div after it, as in the normalization of inputs")
-    (scale,) = divide.matrices(1, 1)
-    return chain.Normalize(chain.normalization_of(_row(offset), _row(scale)))
-
-
-def _denormalize(node: Node) -> chain.Denormalize:
-    (scale,) = node.matrices(1, 1, commutes=True)
-    add = node.graph.follow("Add")
-    if add is None:
-        raise ValueError("expected an Add after it, as in the normalization of targets")
-    (offset,) = add.matrices(1, 1, commutes=True)
-    return chain.Denormalize(chain.normalization_of(_row(offset), _row(scale)))
+def _normalization(node: Node) -> chain.Normalize | chain.Denormalize:
+    """(X - offset) / scale or Y·scale + offset, which are two nodes."""
+    is_inverse = node.kind == "Mul"
+    (first,) = node.matrices(1, 1, commutes=is_inverse)
+    after = node.graph.follow("Add" if is_inverse else "Div")
+    if after is None:
+        raise ValueError("expected a Sub, then a Div, or a Mul, then an Add, as in a normalization")
+    (second,) = after.matrices(1, 1, commutes=is_inverse)
+    if is_inverse:
+        return chain.Denormalize(chain.normalization_of(_row(second), _row(first)))
+    return chain.Normalize(chain.normalization_of(_row(first), _row(second)))
 
 
 def _gelu(node: Node) -> Operation:
@@ -175,36 +277,23 @@ def _gelu(node: Node) -> Operation:
     return af.GELUActivation()
 
 
-def _plain(make: Callable[[], Operation]) -> Callable[[Node], Operation]:
-    """A reader of nodes that take no constants; the comparison of outputs finds settings that are not the default."""
-
-    def read(node: Node) -> Operation:
-        node.matrices(0, 0)
-        return make()
-
-    return read
-
-
 READERS: dict[str, Callable[[Node], Operation | None]] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "Softmax": _plain(chain.Softmax),
-    "LogSoftmax": _plain(chain.LogSoftmax),
+    "Softmax": always(chain.Softmax),
+    "LogSoftmax": always(chain.LogSoftmax),
     "BatchNormalization": _batch_normalization,
-    "LayerNormalization": _layer_normalization,
-    "RMSNormalization": _rms_normalization,
-    "Sub": _normalize,
-    "Mul": _denormalize,
-    "Relu": _plain(af.ReLUActivation),
+    "LayerNormalization": _row_normalization,
+    "RMSNormalization": _row_normalization,
+    "Sub": _normalization,
+    "Mul": _normalization,
+    **{names.onnx: always(function) for function, names in chain.FUNCTIONS.items()},
     "LeakyRelu": lambda node: chain.with_slope(node.attribute("alpha", 0.01)),
     "PRelu": _prelu,
     "ThresholdedRelu": lambda node: af.TReLUActivation(chain.above(node.attribute("alpha", 1.0), node.graph.dtype)),
-    "Tanh": _plain(af.HyperbolicTangentActivation),
     "Sigmoid": _sigmoid,
     "Gelu": _gelu,
-    "Swish": _plain(af.SiLUActivation),
     "Elu": lambda node: af.ELUActivation(node.attribute("alpha", 1.0)),
-    "Softplus": _plain(af.SoftplusActivation),
     "Identity": lambda node: None,
     "Flatten": lambda node: None,
     "Dropout": lambda node: None,

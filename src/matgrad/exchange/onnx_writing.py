@@ -13,7 +13,8 @@ from onnx import helper, numpy_helper
 
 from matgrad import activation_functions as af
 from matgrad.exchange import chain
-from matgrad.exchange.chain import at, chain_of, counterpart
+from matgrad.exchange.chain import chain_of, counterpart
+from matgrad.foundation.files import naming
 from matgrad.foundation.limits import check_count
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
@@ -31,12 +32,11 @@ def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) 
     """Write the model to an ONNX file; see `matgrad.exchange`."""
     graph = _Graph(M.dtype, sparse)
     for where, operation in chain_of(M, trains=False):
-        with at(where):
+        with naming(where):
             counterpart(WRITERS, operation, "ONNX has no such operator")(graph, operation)
     check_count(graph.bytes, LARGEST, str(path), "bytes of weights")
     model = graph.model(M.layers[0].input_size, M.layers[-1].output_size)
-    description = model_description(M)
-    helper.set_model_props(model, {METADATA: json.dumps(description)})
+    helper.set_model_props(model, {METADATA: json.dumps(model_description(M))})
     with atomic_write(path) as file:
         file.write(model.SerializeToString())
 
@@ -52,13 +52,13 @@ class _Graph:
         self.sparse_constants: list[onnx.SparseTensorProto] = []
         self.last = "X"
 
-    def add(self, kind: str, *inputs: Any, **attributes: Any) -> str:
-        """Add a node that takes the last output, then names and arrays; its output."""
+    def add(self, kind: str, *inputs: Any, **attributes: Any) -> _Graph:
+        """Add a node that takes the last output, then names and arrays; returns the graph."""
         name = f"{kind}{len(self.nodes) + 1}"
         names = [x if isinstance(x, str) else self._constant(f"{name}.{i}", x) for i, x in enumerate(inputs, start=1)]
         self.nodes.append(helper.make_node(kind, [self.last, *names], [f"{name}.Y"], name, **attributes))
         self.last = f"{name}.Y"
-        return self.last
+        return self
 
     def _constant(self, name: str, A: Any) -> str:
         """The name, under which a matrix or vector is added to the constants."""
@@ -108,19 +108,8 @@ def _normalization_of_rows(graph: _Graph, x: LayerNormalizationLayer | RMSNormal
 
 
 def _silu(graph: _Graph, f: af.SiLUActivation) -> None:
-    before = graph.last
-    graph.add("Sigmoid")
-    graph.add("Mul", before)
-
-
-def _normalize(graph: _Graph, x: chain.Normalize) -> None:
-    graph.add("Sub", x.normalization.offset)
-    graph.add("Div", x.normalization.scale)
-
-
-def _denormalize(graph: _Graph, x: chain.Denormalize) -> None:
-    graph.add("Mul", x.normalization.scale)
-    graph.add("Add", x.normalization.offset)
+    X = graph.last
+    graph.add("Sigmoid").add("Mul", X)
 
 
 WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
@@ -130,19 +119,15 @@ WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
     BatchNormalizationLayer: _batch_normalization,
     LayerNormalizationLayer: _normalization_of_rows,
     RMSNormalizationLayer: _normalization_of_rows,
-    chain.Normalize: _normalize,
-    chain.Denormalize: _denormalize,
-    af.ReLUActivation: lambda graph, f: graph.add("Relu"),
+    chain.Normalize: lambda graph, x: graph.add("Sub", x.normalization.offset).add("Div", x.normalization.scale),
+    chain.Denormalize: lambda graph, x: graph.add("Mul", x.normalization.scale).add("Add", x.normalization.offset),
+    **dict.fromkeys(chain.FUNCTIONS, lambda graph, f: graph.add(chain.FUNCTIONS[type(f)].onnx)),
     # PRelu has its slope in the dtype of the model, LeakyRelu in float32
     af.LeakyReLUActivation: lambda graph, f: graph.add("PRelu", np.array([chain.slope_of(f)])),
     af.AllReLUActivation: lambda graph, f: graph.add("PRelu", np.array([f.alpha])),
     af.TReLUActivation: lambda graph, f: graph.add(
         "ThresholdedRelu", alpha=graph.number(chain.below(f.epsilon, graph.dtype))
     ),
-    af.HyperbolicTangentActivation: lambda graph, f: graph.add("Tanh"),
-    af.SigmoidActivation: lambda graph, f: graph.add("Sigmoid"),
-    af.GELUActivation: lambda graph, f: graph.add("Gelu"),
     af.SiLUActivation: _silu,
     af.ELUActivation: lambda graph, f: graph.add("Elu", alpha=graph.number(float(f.alpha))),
-    af.SoftplusActivation: lambda graph, f: graph.add("Softplus"),
 }

@@ -1,12 +1,21 @@
-"""PyTorch: a model as an `nn.Sequential`, and from one."""
+"""PyTorch: a model as an `nn.Sequential`, and from one, and its state dictionary in a safetensors file.
+
+`safetensors.torch.load_file` reads such a file, and `load_state_dict` of `to_torch(M)` takes what is in it, under
+PyTorch's own names: ``0.weight``, ``0.bias``, … A string ``exchange`` in the header has the description of a model
+file (see `matgrad.storage.models`), from which the model can be made again.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from torch import nn
 from torch.nn.utils import prune, skip_init
 
@@ -15,12 +24,19 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, at, chain_of, counterpart, model_of, normalizing, rows_of
+from matgrad.exchange.chain import FUNCTIONS, Operation, always, chain_of, counterpart, model_of, normalizing, rows_of
+from matgrad.foundation.files import naming, read_safetensors
+from matgrad.foundation.limits import check_bytes, file_limit
+from matgrad.foundation.numbers import preserved_generator
+from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
+from matgrad.specifications.models import create_model, model_bytes
+from matgrad.storage.models import model_description, read_description, with_information
 
+DESCRIPTION = "exchange"  # its name in the header of a file
 LINEAR = 40.0  # where ln(1 + e^x) is x, also in float64
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -44,7 +60,6 @@ class _Rows(nn.Module):
         return chain.normalization_of(_array(self.offset), _array(self.scale), self.kind)
 
     def extra_repr(self) -> str:
-        """The kind of normalization, for the string of the module."""
         return self.kind
 
 
@@ -71,7 +86,7 @@ def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
     """The model as an `nn.Sequential`; see `matgrad.exchange`."""
     modules = []
     for where, operation in chain_of(M):
-        with at(where):
+        with naming(where):
             modules.append(counterpart(WRITERS, operation, "PyTorch has no such module")(operation, M.dtype))
     return nn.Sequential(*modules).to(M.device if M.backend.name == "torch" else None).train(M.training)
 
@@ -102,14 +117,10 @@ WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
     chain.Dropout: lambda x, dtype: nn.Dropout(x.rate),
     chain.Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
     chain.Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
-    af.ReLUActivation: lambda f, dtype: nn.ReLU(),
+    **{function: always(getattr(nn, names.torch)) for function, names in FUNCTIONS.items()},
     af.LeakyReLUActivation: lambda f, dtype: nn.LeakyReLU(chain.slope_of(f)),
     af.AllReLUActivation: lambda f, dtype: nn.LeakyReLU(f.alpha),
     af.TReLUActivation: lambda f, dtype: nn.Threshold(chain.below(f.epsilon, dtype), 0.0),
-    af.HyperbolicTangentActivation: lambda f, dtype: nn.Tanh(),
-    af.SigmoidActivation: lambda f, dtype: nn.Sigmoid(),
-    af.GELUActivation: lambda f, dtype: nn.GELU(),
-    af.SiLUActivation: lambda f, dtype: nn.SiLU(),
     af.ELUActivation: lambda f, dtype: nn.ELU(f.alpha),
     af.SoftplusActivation: lambda f, dtype: nn.Softplus(threshold=LINEAR),
 }
@@ -156,7 +167,7 @@ def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
     seen: set[int] = set()
     known = ", ".join(kind.__name__ for kind in READERS)
     for where, part in parts:
-        with at(where):
+        with naming(where):
             if id(part) in seen:
                 raise ValueError("occurs twice, and would have two copies of its weights")
             seen.add(id(part))
@@ -194,14 +205,13 @@ def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> Operation:
     return normalizing(BatchNormalizationLayer, rows, epsilon=module.eps, momentum=module.momentum)
 
 
-def _layer_normalization(module: nn.LayerNorm, dtype: str) -> Operation:
-    return normalizing(LayerNormalizationLayer, _rows(module, module.normalized_shape, dtype), epsilon=module.eps)
-
-
-def _rms_normalization(module: nn.RMSNorm, dtype: str) -> Operation:
-    """RMS normalization, whose ε is that of the dtype if the module has none."""
+def _row_normalization(module: nn.LayerNorm | nn.RMSNorm, dtype: str) -> Operation:
+    """A normalization of rows; RMS normalization has no β, and where it has no ε, that of the dtype."""
+    rows = _rows(module, module.normalized_shape, dtype)
+    if isinstance(module, nn.LayerNorm):
+        return normalizing(LayerNormalizationLayer, rows, epsilon=module.eps)
     epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
-    return normalizing(RMSNormalizationLayer, _rows(module, module.normalized_shape, dtype)[:1], epsilon=epsilon)
+    return normalizing(RMSNormalizationLayer, rows[:1], epsilon=epsilon)
 
 
 def _rows(module: Any, shape: Any, dtype: str) -> list[np.ndarray]:
@@ -219,26 +229,62 @@ def _gelu(module: nn.GELU, dtype: str) -> Operation:
 
 READERS: dict[type, Callable[[Any, str], Operation]] = {
     nn.Linear: _affine,
-    nn.Softmax: lambda module, dtype: chain.Softmax(),
-    nn.LogSoftmax: lambda module, dtype: chain.LogSoftmax(),
+    nn.Softmax: always(chain.Softmax),
+    nn.LogSoftmax: always(chain.LogSoftmax),
     nn.BatchNorm1d: _batch_normalization,
-    nn.LayerNorm: _layer_normalization,
-    nn.RMSNorm: _rms_normalization,
+    nn.LayerNorm: _row_normalization,
+    nn.RMSNorm: _row_normalization,
     nn.Dropout: lambda module, dtype: chain.Dropout(module.p),
     NormalizeInputs: lambda module, dtype: chain.Normalize(module.normalization),
     DenormalizeOutputs: lambda module, dtype: chain.Denormalize(module.normalization),
-    nn.ReLU: lambda module, dtype: af.ReLUActivation(),
+    **{getattr(nn, names.torch): always(function) for function, names in FUNCTIONS.items()},
     nn.LeakyReLU: lambda module, dtype: chain.with_slope(module.negative_slope),
     nn.Threshold: lambda module, dtype: af.TReLUActivation(chain.above(module.threshold, dtype)),
-    nn.Tanh: lambda module, dtype: af.HyperbolicTangentActivation(),
-    nn.Sigmoid: lambda module, dtype: af.SigmoidActivation(),
     nn.GELU: _gelu,
-    nn.SiLU: lambda module, dtype: af.SiLUActivation(),
     nn.ELU: lambda module, dtype: af.ELUActivation(module.alpha),
-    nn.Softplus: lambda module, dtype: af.SoftplusActivation(),
 }
 
 
 def _array(tensor: Any) -> np.ndarray:
     """A NumPy array with the elements of a tensor."""
     return backend_of(tensor).to_numpy(tensor)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def save_torch(M: MultilayerPerceptron, path: str | Path) -> None:
+    """Write the state dictionary of `to_torch(M)` to a safetensors file."""
+    tensors = {name: tensor.contiguous() for name, tensor in to_torch(M).state_dict().items()}
+    description = json.dumps(model_description(M))
+    with atomic_write(path) as file:
+        file.write(save(tensors, metadata={DESCRIPTION: description}))
+
+
+def load_torch(path: str | Path) -> MultilayerPerceptron:
+    """The model in a file that `save_torch` wrote."""
+    arrays, metadata = read_safetensors(path)
+    if DESCRIPTION not in metadata:
+        raise ValueError(
+            f"{path}: a state dictionary alone, without the description of a model; make the module, let it "
+            "load_state_dict(safetensors.torch.load_file(...)), and use mg.from_torch"
+        )
+    with naming(path):
+        description, information = read_description(metadata[DESCRIPTION], "the description")
+        check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
+        module = to_torch(_like(description, information))
+        module.load_state_dict({name: torch.from_numpy(A) for name, A in arrays.items()}, assign=True)
+        return with_information(from_torch(module), information, "the description")
+
+
+def _like(description: dict[str, Any], information: dict[str, Any]) -> MultilayerPerceptron:
+    """A model of the same kind as the one that was saved."""
+    with preserved_generator():
+        M = create_model(**description)
+    for attribute, kind, size in (
+        ("normalization", information.get("normalize"), M.layers[0].input_size),
+        ("target_normalization", information.get("normalize_targets"), M.layers[-1].output_size),
+    ):
+        if kind is not None:
+            setattr(M, attribute, replace(Normalization.none(size), kind=kind))
+    return M

@@ -21,7 +21,7 @@ from matgrad.explanation.writing import definition
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
-from matgrad.program.description import all_values, value_as_dictionary
+from matgrad.program.description import value_as_dictionary
 from matgrad.program.operations import OPERATIONS, Notation, Operation
 from matgrad.program.program import Value
 from matgrad.program.scalars import ScalarWriter
@@ -31,7 +31,7 @@ from matgrad.specifications.parsing import describe
 def page_data(explanation: Explanation) -> dict[str, Any]:
     """The network, the program of the step with its inputs, and the equations in order of execution."""
     program = explanation.program
-    values = all_values(program)
+    values = program.all_values
     indices = {value: i for i, value in enumerate(values)}
     bound = supports_of(explanation.M.state())
     supports = {name: value.support or bound[name] for name, value in program.supports.items()}
@@ -140,6 +140,7 @@ def page(data: Mapping[str, Any]) -> str:
 class _JavaScript(ScalarWriter):
     call = "functions.{function}({argument})"
     power = "functions.pow({base}, {exponent})"
+    step = "({argument} >= 0 ? 1 : 0)"
 
 
 def _lines() -> str:

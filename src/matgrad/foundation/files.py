@@ -1,18 +1,17 @@
-"""Reading files without pickle and within limits: npz, safetensors, and plain values in JSON, YAML and TOML."""
+"""Reading files without pickle and within limits: compressed ones, npz, safetensors, JSON, YAML and TOML."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
-import math
-import struct
-import tokenize
+import os
 import tomllib
 import zipfile
-import zlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -25,30 +24,22 @@ from matgrad.foundation.limits import (
     check_bytes,
     check_count,
     file_limit,
+    is_out_of_memory,
 )
 
-try:
-    import lzma
-except ImportError:  # some builds of Python lack it
-    lzma = None  # type: ignore[assignment]
-
-
 T = TypeVar("T")
+
+CHUNK = 1 << 20  # bytes that are decompressed at a time
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays in an npz file. Raise if one has pickled objects or is too large."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            check_count(len(members), MEMBERS, str(path), "arrays")
-            check_bytes(sum(member.file_size for member in members), f"{path}", file_limit(path))
-            arrays = ((member.filename.removesuffix(".npy"), member) for member in members)
-            return {name: _array(archive, member, f"{path}: {name}") for name, member in arrays}
-    except DAMAGED_ARCHIVE as error:
-        raise ValueError(f"{path}: not an npz file, or a damaged one ({error})") from None
-    except OSError as error:
-        raise ValueError(f"{path}: {why_unreadable(error)}") from None
+    with naming(path, kind="an npz file"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        check_count(len(members), MEMBERS, "archive", "arrays")
+        check_bytes(sum(member.file_size for member in members), "archive", file_limit(path))
+        arrays = ((member.filename.removesuffix(".npy"), member) for member in members)
+        return {name: _array(archive, member, name) for name, member in arrays}
 
 
 def why_unreadable(error: Exception) -> str:
@@ -61,40 +52,66 @@ def why_unreadable(error: Exception) -> str:
 
 
 @contextmanager
-def naming(path: str | Path, problem: str = "") -> Iterator[None]:
-    """Turn what invalid content of a file makes us raise into a ValueError that begins with its name."""
+def naming(where: str | Path, problem: str = "", kind: str = "a file of this kind") -> Iterator[None]:
+    """Turn what invalid content makes us or a library raise into a ValueError that begins with its file or part."""
     try:
         yield
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        reason = f"there is no {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path}: {problem}{reason}") from None
-
-
-# what a damaged archive may raise
-DAMAGED_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, OverflowError,
-            struct.error, UnicodeError, *(() if lzma is None else (lzma.LZMAError,)))  # fmt: skip
-
-
-_BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # it is Python
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    except ValueError as error:
+        raise ValueError(f"{where}: {problem}{error}") from None
+    except KeyError as error:
+        raise ValueError(f"{where}: {problem}there is no {error}") from None
+    except OSError as error:
+        raise ValueError(f"{where}: {why_unreadable(error)}") from None
+    except Exception as error:  # a library may raise anything
+        if isinstance(error, MemoryError) or is_out_of_memory(error):
+            raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ValueError(f"{where}: {problem}not {kind}, or a damaged one ({reason})") from None
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.ndarray:
-    """One array of an npz file, after a check that its type is plain and that the member has its bytes."""
+    """One array of an npz file, after a check that its type is plain."""
     try:
         with archive.open(member) as file:
-            version = np.lib.format.read_magic(file)
-            if version not in _HEADERS:
-                raise ValueError(f"version {version}")
-            shape, _, dtype = _HEADERS[version](file)
-            if dtype.kind not in "biufcSU":
-                raise ValueError(f"found {dtype}")
-            if math.prod(shape) * dtype.itemsize != (size := member.file_size - file.tell()):
-                raise ValueError(f"found {size} bytes, expected a {dtype} array of shape {shape}")
-            file.seek(0)
-            return np.lib.format.read_array(file, allow_pickle=False)
-    except _BAD_HEADER as error:
+            A = np.lib.format.read_array(file, allow_pickle=False)
+        if A.dtype.kind not in "biufcSU":
+            raise ValueError(f"found {A.dtype}")
+        return A
+    except Exception as error:  # its header is a literal of Python, which may be anything
         raise ValueError(f"{where}: not an array of numbers or strings, or a damaged one ({error})") from None
+
+
+def opened(path: Path, *, is_text: bool = False) -> IO[bytes]:
+    """The content of a file; if it begins as gzip and xz files do, it is decompressed into memory."""
+    limit = file_limit(path, is_text=is_text)
+    with naming(path):
+        file = path.open("rb")
+        start = file.peek(6)
+        if not start.startswith((b"\x1f\x8b", b"\xfd7zXZ\0")):
+            return file
+        with file, _decompressing(file, start) as compressed:
+            content = io.BytesIO()
+            while part := compressed.read(CHUNK):
+                content.write(part)
+                check_bytes(content.tell(), "its content", limit)
+        content.seek(0)
+        return content
+
+
+def _decompressing(file: IO[bytes], start: bytes) -> IO[bytes]:
+    if start.startswith(b"\x1f"):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    import lzma  # which some builds of Python lack
+
+    return lzma.LZMAFile(file)
+
+
+def existing_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder as a path, after a check that it is one."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ValueError(f"{path}: {'found a file, expected a folder' if path.exists() else 'no such folder'}")
+    return path
 
 
 def is_safetensors(path: str | Path) -> bool:
@@ -108,17 +125,13 @@ def is_safetensors(path: str | Path) -> bool:
 
 def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """All arrays in a safetensors file, and the strings in its header."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
+    with naming(path, kind="a safetensors file"):
         with open(path, "rb") as header:
-            check_count(int.from_bytes(header.read(8), "little"), HEADER, "header", "bytes")
+            check_count(int.from_bytes(header.read(8), "little"), HEADER, "safetensors header", "bytes")
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except OSError as error:
-        raise ValueError(f"{path}: {why_unreadable(error)}") from None
-    except (SafetensorError, ValueError, AttributeError, TypeError) as error:  # the last two for a dtype NumPy lacks
-        raise ValueError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
 
 
 # -- plain values ------------------------------------------------------------------------------
@@ -129,11 +142,6 @@ def parse_json(text: str, *, finite: bool = True) -> Any:
     check_count(len(text), JSON, "JSON", "characters")
     options: dict[str, Any] = {"parse_constant": _raise_constant} if finite else {}
     return _parsed(lambda: json.loads(text, object_pairs_hook=_table, **options))
-
-
-def parse_toml(text: str) -> Any:
-    """The table of a TOML string."""
-    return _parsed(lambda: tomllib.loads(text))
 
 
 def parse_yaml(text: str) -> Any:
@@ -149,14 +157,11 @@ def parse_yaml(text: str) -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
             return _table(self.construct_pairs(node, deep))
 
-    try:
-        return _parsed(lambda: yaml.load(text, Loader))
-    except (yaml.YAMLError, TypeError, LookupError, AttributeError, OverflowError) as error:  # also of odd tags
-        raise ValueError(f"an invalid YAML file ({' '.join(str(error).split())})") from None
+    return _parsed(lambda: yaml.load(text, Loader))
 
 
 PARSERS: dict[str, tuple[Callable[[str], Any], int]] = {  # by the ending of a file, with the most bytes it may have
-    ".toml": (parse_toml, CONFIGURATION),
+    ".toml": (lambda text: _parsed(lambda: tomllib.loads(text)), CONFIGURATION),
     ".yaml": (parse_yaml, CONFIGURATION),
     ".yml": (parse_yaml, CONFIGURATION),
     ".json": (parse_json, JSON),
@@ -172,12 +177,9 @@ def read_plain_values(path: Path) -> Any:
 
 def read_text(path: Path, parse: Callable[[str], T], largest: int) -> T:
     """What a parser makes of the content of a file of at most this many bytes."""
-    try:
+    with naming(path):
         with open(path, "rb") as file:
             content = file.read(largest + 1)
-    except OSError as error:
-        raise ValueError(f"{path}: {why_unreadable(error)}") from None
-    with naming(path):
         check_count(len(content), largest, "file", "bytes or more")
         return parse(content.decode("utf-8-sig"))
 
@@ -207,14 +209,12 @@ def _parsed(parse: Callable[[], Any]) -> Any:
     """What a parser returns, after a check that lists and tables are not nested too deeply."""
     with suppress(RecursionError):
         value = parse()
-        level = [value]
-        for _ in range(DEPTH):
-            level = [x for item in level for x in _items(item)]
-            if not level:
-                return value
+        if _is_shallow(value, DEPTH):
+            return value
     raise ValueError(f"lists or tables are nested too deeply, expected at most {DEPTH} inside each other")
 
 
-def _items(value: Any) -> list[Any]:
-    """The values in a list or table."""
-    return value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+def _is_shallow(value: Any, depth: int) -> bool:
+    """Whether at most `depth` lists and tables are inside each other."""
+    items = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+    return depth > 0 and all(_is_shallow(item, depth - 1) for item in items)

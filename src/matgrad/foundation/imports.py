@@ -27,7 +27,8 @@ def how_to_install(extra: str) -> str:
 def check_installed(package: str, extra: str, what: str) -> None:
     """Raise if a package that something needs is missing."""
     if find_spec(package) is None:
-        raise ModuleNotFoundError(f"{what} need {package}, which is not installed: {how_to_install(extra)}")
+        message = f"{what} need {package}, which is not installed: {how_to_install(extra)}"
+        raise ModuleNotFoundError(message, name=package)
 
 
 def check_matplotlib() -> None:

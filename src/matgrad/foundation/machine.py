@@ -25,14 +25,10 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """The system, the processor and the number of its cores that this process may use."""
-    return {"system": platform.platform(), "processor": _processor(), "cores": cores()}
-
-
-def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
+    return {"system": platform.platform(), "processor": next(names, platform.processor()), "cores": cores()}
 
 
 def cores() -> int:
@@ -59,8 +55,7 @@ def peak_memory() -> int | None:
         import resource
     except ImportError:  # on Windows
         return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return (1 if sys.platform == "darwin" else 1024) * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def threads() -> int:
@@ -89,9 +84,7 @@ def thread_pools() -> dict[str, int]:
     """The number of threads of every loaded thread pool."""
     from threadpoolctl import threadpool_info
 
-    return {
-        f"{pool['internal_api']} {pool.get('version') or ''}".strip(): pool["num_threads"] for pool in threadpool_info()
-    }
+    return {f"{x['internal_api']} {x.get('version') or ''}".strip(): x["num_threads"] for x in threadpool_info()}
 
 
 THREADS = (  # the variables from which libraries that are loaded later take the number of their threads

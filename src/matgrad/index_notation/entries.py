@@ -43,16 +43,27 @@ def checked_name(name: str) -> str:
 
 
 class Entry(Factor):
-    """x_ij, or x_i or x if a matrix has sizes of 1; entries of a size are those of a scalar, such as N."""
+    """x_ij, or x_i or x if a matrix has sizes of 1; entries of a size are those of a scalar, such as N.
+
+    An entry of a function of a matrix, of which nothing else is known, has the name of that matrix as its `variable`.
+    """
 
     def __init__(
-        self, name: str, indices: Sequence[Index] = (), *, is_positive: bool = False, is_size: bool = False
+        self,
+        name: str,
+        indices: Sequence[Index] = (),
+        *,
+        is_positive: bool = False,
+        is_size: bool = False,
+        variable: str = "",
     ) -> None:
         self.name, self.indices = checked_name(name), tuple(i for i in indices if i != FIRST)
-        self.free = frozenset(self.indices)
+        self.free, self.variable = frozenset(self.indices), variable
         self.is_positive, self.is_unit = is_positive or is_size, is_size
         mark = "#" if is_size else "+" if is_positive else ""
         self.key = f"{name}{mark}[{','.join(f'{i.name}:{i.size}' for i in self.indices)}]"
+        if variable:
+            self.key += f"<{checked_name(variable)}>"
 
     def substituted(self, indices: Indices) -> Expression:
         """x_kl, for x_ij"""
@@ -60,11 +71,14 @@ class Entry(Factor):
 
     def at(self, *indices: Index) -> Entry:
         """The entry of the same matrix with other indices."""
-        return Entry(self.name, indices, is_positive=self.is_positive, is_size=self.is_unit)
+        return Entry(self.name, indices, is_positive=self.is_positive, is_size=self.is_unit, variable=self.variable)
 
     def derivative(self, variable: Factor) -> Expression:
-        """∂x_ij/∂x_kl = [i=k]·[j=l]"""
+        """∂x_ij/∂x_kl = [i=k]·[j=l]; of a function, f'x_ijkl for the matrix x that it depends on."""
         assert isinstance(variable, Entry)
+        if self.variable:
+            of_function = Entry(f"{self.name}'{self.variable}", (*self.indices, *variable.indices))
+            return of(of_function) if variable.name == self.variable else ZERO
         sizes, others = ([i.size for i in x.indices] for x in (self, variable))
         if sizes != others or self.at(*variable.indices) != variable:
             return ZERO
@@ -74,26 +88,6 @@ class Entry(Factor):
 def size(name: str) -> Expression:
     """The number N of values of an index, which is 1 or more."""
     return ONE if name == FIRST.size else of(Entry(name, is_size=True))
-
-
-class DependentEntry(Entry):
-    """f_i(x), an entry of a function of a matrix x of which nothing is known; its derivatives are ∂f_i/∂x_jk."""
-
-    def __init__(self, name: str, indices: Sequence[Index], variable: str) -> None:
-        super().__init__(name, indices)
-        self.variable = variable
-        self.key = f"{self.key}<{checked_name(variable)}>"
-
-    def at(self, *indices: Index) -> Entry:
-        """The entry of the same function with other indices."""
-        return DependentEntry(self.name, indices, self.variable)
-
-    def derivative(self, variable: Factor) -> Expression:
-        """∂f_i/∂x_jk, and 0 for any other variable"""
-        assert isinstance(variable, Entry)
-        if variable.name != self.variable:
-            return ZERO
-        return of(Entry(f"{self.name}'{self.variable}", (*self.indices, *variable.indices)))
 
 
 class Delta(Condition):

@@ -46,16 +46,16 @@ class Factor(ABC):
     is_unit = False  # whether it is a positive factor that leading monomials do not have: a size or an exponential
 
     @abstractmethod
-    def substituted(self, indices: Indices) -> Expression:
-        """The factor with other indices."""
-
-    @abstractmethod
     def derivative(self, variable: Factor) -> Expression:
         """The derivative with respect to an entry, such as x_ij."""
 
-    def mapped(self, rule: Rule) -> Expression:
-        """The factor with rule(f) in place of the factors f inside it for which there is one."""
+    def mapped(self, change: Change) -> Expression:
+        """The factor with change(e) in place of the expressions e inside it."""
         return of(self)
+
+    def substituted(self, indices: Indices) -> Expression:
+        """The factor with other indices."""
+        return self.mapped(lambda e: e.substituted(indices))
 
     def rewritten(self, powers: Powers) -> Expression | None:
         """The product of these powers, of which this factor is one, if there is a rule for it."""
@@ -80,6 +80,7 @@ class Condition(Factor):
 
 
 Powers = dict[Factor, Fraction]
+Change = Callable[["Expression"], "Expression"]
 Rule = Callable[[Factor], "Expression | None"]  # what is put for a factor; None leaves it
 Monomial = tuple[tuple[Factor, Fraction], ...]  # sorted by the keys of the factors
 
@@ -99,6 +100,11 @@ class Expression:
     def factors(self) -> Iterator[Factor]:
         """The factors of all monomials."""
         return (f for m in self.terms for f, _ in m)
+
+    def content(self, which: Callable[[Factor], bool] = lambda f: True) -> Powers:
+        """The least exponents of some of its factors, which every term can be divided by."""
+        factors = [f for f in dict.fromkeys(self.factors()) if which(f)]
+        return {f: min(dict(m).get(f, Fraction(0)) for m in self.terms) for f in factors}
 
     @cached_property
     def free(self) -> frozenset[Index]:
@@ -187,7 +193,7 @@ class Expression:
 
         def changed(f: Factor) -> Expression:
             found = rule(f)
-            return f.mapped(rule) if found is None else found
+            return f.mapped(lambda e: e.mapped(rule)) if found is None else found
 
         return total(multiplied(changed(f) ** p for f, p in m).scaled(c) for m, c in self.terms.items())
 
@@ -207,7 +213,8 @@ class Expression:
             return None
         with_it = {m: c for m, c in self.terms.items() if condition in dict(m)}
         without = Expression({m: c for m, c in self.terms.items() if m not in with_it})
-        holds = total([without, *(product(_without(m, condition)).scaled(c) for m, c in with_it.items())])
+        rest = (product((f, p) for f, p in m if f != condition).scaled(c) for m, c in with_it.items())
+        holds = total([without, *rest])
         case = of(condition)
         return case * f(holds) + (ONE - case) * f(without)
 
@@ -242,6 +249,19 @@ def multiplied(expressions: Iterable[Expression]) -> Expression:
 
 
 ZERO, ONE = as_expression(0), as_expression(1)
+
+
+def is_equal(a: Expression, b: Expression) -> bool:
+    """Whether a - b is 0 in canonical form, as it is or multiplied by its denominators.
+
+    If so, then a = b for all sizes and wherever both are defined, except where a condition or a maximum changes.
+    Otherwise nothing is known.
+    """
+    difference = a - b
+    if not difference:
+        return True
+    denominators = {f: -p for f, p in difference.content().items() if p < 0}
+    return bool(denominators) and not difference * product(denominators.items())
 
 
 # -- monomials ---------------------------------------------------------------------------------
@@ -280,7 +300,3 @@ def _derivative(m: Monomial, variable: Factor) -> Expression:
     """The product rule and the power rule: Σ_f p·f^(p-1)·∂f/∂x·(the other factors)."""
     slopes = ((f, p, f.derivative(variable)) for f, p in m)
     return total(product((*m, (f, Fraction(-1)))).scaled(p) * slope for f, p, slope in slopes if slope)
-
-
-def _without(m: Monomial, factor: Factor) -> Monomial:
-    return tuple((f, p) for f, p in m if f != factor)

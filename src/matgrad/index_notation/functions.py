@@ -1,24 +1,25 @@
-"""Functions of one real number, applied to expressions, and maxima over an index.
+"""Functions of one real number, applied to expressions, maxima over an index, and exact numbers.
 
 A function of an expression with a condition in it is taken by cases: f([c]·a + b) = [c]·f(a + b) + (1 - [c])·f(b).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
+from matgrad.foundation.numbers import recognized
 from matgrad.index_notation.entries import FIRST, checked_name, new_index
 from matgrad.index_notation.expressions import (
     ONE,
     ZERO,
+    Change,
     Condition,
     Expression,
     Factor,
     Index,
-    Indices,
     Powers,
-    Rule,
     UndefinedError,
     as_expression,
     monomial_key,
@@ -61,13 +62,9 @@ class Applied(Factor):
         self.key, self.free, self.height = f"{function.name}({argument.key})", argument.free, argument.height
         self.is_positive = self.is_unit = function.is_positive
 
-    def substituted(self, indices: Indices) -> Expression:
-        """f of the expression with other indices."""
-        return self.function(self.argument.substituted(indices))
-
-    def mapped(self, rule: Rule) -> Expression:
-        """f of the expression with other factors."""
-        return self.function(self.argument.mapped(rule))
+    def mapped(self, change: Change) -> Expression:
+        """f of another expression."""
+        return self.function(change(self.argument))
 
     def derivative(self, variable: Factor) -> Expression:
         """The chain rule: f'(e)·∂e/∂x"""
@@ -159,13 +156,9 @@ class Step(Condition):
         self.argument = argument
         self.key, self.free, self.height = f"step({argument.key})", argument.free, argument.height
 
-    def substituted(self, indices: Indices) -> Expression:
-        """[e ≥ 0] with other indices in e."""
-        return step(self.argument.substituted(indices))
-
-    def mapped(self, rule: Rule) -> Expression:
-        """[e ≥ 0] with other factors in e."""
-        return step(self.argument.mapped(rule))
+    def mapped(self, change: Change) -> Expression:
+        """[e ≥ 0] for another e."""
+        return step(change(self.argument))
 
     def rewritten(self, powers: Powers) -> Expression | None:
         """[a ≥ 0]·[b ≥ 0] is 0 if a + b < 0, and [b ≥ 0] if a > b."""
@@ -182,9 +175,7 @@ def step(e: Expression) -> Expression:
     """[e ≥ 0], which does not change with positive factors of e."""
     if (cases := e.by_cases(step)) is not None:
         return cases
-    factors = [f for f in dict.fromkeys(e.factors()) if f.is_positive]
-    content = {f: min(dict(m).get(f, Fraction(0)) for m in e.terms) for f in factors}
-    e = e * product((f, -p) for f, p in content.items())
+    e = e * product((f, -p) for f, p in e.content(lambda f: f.is_positive).items())
     if not e or e.is_positive:
         return ONE
     if (-e).is_positive:
@@ -208,14 +199,9 @@ class Maximum(Factor):
         self.is_positive = argument.is_positive
         self.key = f"max{{{k.name}:{k.size}}}({argument.key})"
 
-    def substituted(self, indices: Indices) -> Expression:
-        """The maximum with other free indices."""
-        changes = {i: j for i, j in indices.items() if i in self.free}
-        return maximum(lambda k: self.argument.substituted(changes | {self.index: k}), self.index.size)
-
-    def mapped(self, rule: Rule) -> Expression:
-        """The maximum of an expression with other factors."""
-        return maximum(lambda k: self.argument.substituted({self.index: k}).mapped(rule), self.index.size)
+    def mapped(self, change: Change) -> Expression:
+        """The maximum of another expression."""
+        return maximum(lambda k: change(self.argument.substituted({self.index: k})), self.index.size)
 
     def derivative(self, variable: Factor) -> Expression:
         """Σ_k [e_k ≥ max]·∂e_k/∂x, except where two are the greatest"""
@@ -244,3 +230,32 @@ def _maximum(k: Index, e: Expression) -> Expression:
         return outside
     c = abs(_first_coefficient(inside))
     return outside + of(Maximum(name, inside.scaled(1 / c), height)).scaled(c)
+
+
+# -- the exact numbers that floating-point numbers stand for ------------------------------------
+
+_TWO, _THREE = as_expression(2), as_expression(3)
+IRRATIONALS = (
+    (sqrt(_TWO), math.sqrt(2)),
+    (sqrt(_THREE), math.sqrt(3)),
+    (PI, math.pi),
+    (1 / PI, 1 / math.pi),
+    (sqrt(PI), math.sqrt(math.pi)),
+    (1 / sqrt(PI), 1 / math.sqrt(math.pi)),
+    (sqrt(_TWO * PI), math.sqrt(2 * math.pi)),
+    (1 / sqrt(_TWO * PI), 1 / math.sqrt(2 * math.pi)),
+    (sqrt(_TWO / PI), math.sqrt(2 / math.pi)),
+    (exp(ONE), math.e),
+    (log(_TWO), math.log(2)),
+    (1 / log(_TWO), 1 / math.log(2)),
+)
+
+
+def exact(x: float) -> Expression:
+    """The number that x stands for, up to rounding, such as 1/3, 3/10 or √2/2; any other is the binary fraction x."""
+    if isinstance(x, int):
+        return as_expression(x)
+    if not math.isfinite(x):
+        raise ArithmeticError(f"expected a finite number, found {x}")
+    factor, irrational = recognized(x, IRRATIONALS) or (Fraction(x), None)
+    return (ONE if irrational is None else irrational) * factor

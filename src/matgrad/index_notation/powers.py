@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from matgrad.index_notation.expressions import (
     ZERO,
+    Change,
     Expression,
     Factor,
-    Indices,
     Monomial,
     Powers,
-    Rule,
     UndefinedError,
     as_expression,
     is_natural,
@@ -59,8 +58,7 @@ def parts(e: Expression, whole: bool) -> Parts:
     """
     if len(e.terms) == 1:
         return _parts_of_monomial(e, whole)
-    factors = [f for f in dict.fromkeys(e.factors()) if whole or f.is_positive]
-    content = {f: min(dict(m).get(f, Fraction(0)) for m in e.terms) for f in factors}
+    content = e.content(lambda f: whole or f.is_positive)
     rest = e * product((f, -x) for f, x in content.items())
     if not rest:
         raise UndefinedError("division by 0")
@@ -125,13 +123,9 @@ class Base(Factor):
         # of a lead of units, which always have inverses, only one counts
         self.divisor = dict(lead[:1]) if all(f.is_unit for f in self.lead) else self.lead
 
-    def substituted(self, indices: Indices) -> Expression:
-        """The sum with other indices."""
-        return self.expression.substituted(indices)
-
-    def mapped(self, rule: Rule) -> Expression:
-        """The sum with other factors."""
-        return self.expression.mapped(rule)
+    def mapped(self, change: Change) -> Expression:
+        """Another sum."""
+        return change(self.expression)
 
     def derivative(self, variable: Factor) -> Expression:
         """The derivative of the sum."""
@@ -176,10 +170,6 @@ class Constant(Factor):
 
     def __init__(self, name: str) -> None:
         self.name, self.key = name, name
-
-    def substituted(self, indices: Indices) -> Expression:
-        """The number itself."""
-        return of(self)
 
     def derivative(self, variable: Factor) -> Expression:
         """0"""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from itertools import product as combinations
 
 from matgrad.index_notation.entries import Entry
-from matgrad.index_notation.expressions import Expression, Factor, Index, Monomial, of, product
+from matgrad.index_notation.expressions import Expression, Factor, of, product
 from matgrad.index_notation.functions import Applied, Maximum
 from matgrad.index_notation.powers import Base
 from matgrad.index_notation.sums import Sum
@@ -67,27 +66,18 @@ def folded(e: Expression, entry: Entry, definition: Expression) -> Expression:
     """
     if len(definition.terms) != 1 or all(isinstance(f, Entry) for f in definition.factors()):
         return e
-    places = [dict(zip(entry.indices, at, strict=True)) for at in _places(entry, e)]
+    # the indices of e that can stand for those of the entry
+    places = combinations(*(sorted(k for k in e.free if k.size == i.size) for i in entry.indices))
+    definitions = [(at, definition.substituted(dict(zip(entry.indices, at, strict=True)))) for at in places]
     changed = True
     while changed:
         changed = False
-        for m, place in combinations(list(e.terms), places):
-            pattern = definition.substituted(place)
-            if len(pattern.terms) == 1 and m in e.terms and _is_part(dict(next(iter(pattern.terms))), m):
-                ((q, c),) = pattern.terms.items()
+        for m, (at, pattern) in combinations(list(e.terms), definitions):
+            if len(pattern.terms) != 1 or m not in e.terms:
+                continue
+            ((q, c),), found = pattern.terms.items(), dict(m)
+            if all(f in found and found[f] * p > 0 and abs(found[f]) >= abs(p) for f, p in q):  # q is a part of m
                 rest = product((*m, *((f, -p) for f, p in q)))
-                y = of(entry.at(*(place[i] for i in entry.indices)))
-                e = e - Expression({m: e.terms[m]}) + (rest * y).scaled(e.terms[m] / c)
+                e = e - Expression({m: e.terms[m]}) + (rest * of(entry.at(*at))).scaled(e.terms[m] / c)
                 changed = True
     return e
-
-
-def _places(entry: Entry, e: Expression) -> Iterator[tuple[Index, ...]]:
-    """The indices of e that can stand for those of an entry."""
-    return combinations(*(sorted(k for k in e.free if k.size == i.size) for i in entry.indices))
-
-
-def _is_part(powers: dict[Factor, Fraction], m: Monomial) -> bool:
-    """Whether m has all of these powers as a part, with exponents of the same sign."""
-    found = dict(m)
-    return all(f in found and found[f] * p > 0 and abs(found[f]) >= abs(p) for f, p in powers.items())

@@ -17,12 +17,11 @@ from typing import Any
 
 from matgrad.index_notation.entries import FIRST, Delta, new_index, size
 from matgrad.index_notation.expressions import (
+    Change,
     Expression,
     Factor,
     Index,
-    Indices,
     Monomial,
-    Rule,
     UndefinedError,
     is_natural,
     monomial_key,
@@ -52,21 +51,14 @@ class Sum(Factor):
         new = {i: new_index(i.size) for i in self.bound}
         return frozenset(new.values()), substituted(self.body, new)
 
-    def substituted(self, indices: Indices) -> Expression:
-        """The sum with other free indices."""
-        new = {i: new_index(i.size) for i in self.bound}
-        changes = {i: j for i, j in indices.items() if i in self.free}
-        return _closed(frozenset(new.values()), substituted(self.body, changes | new))
-
-    def mapped(self, rule: Rule) -> Expression:
-        """The sum of terms with other factors."""
+    def mapped(self, change: Change) -> Expression:
+        """The sum of another expression."""
         bound, body = self.opened()
-        return _closed(bound, body.mapped(rule))
+        return _closed(bound, change(body))
 
     def derivative(self, variable: Factor) -> Expression:
         """∂(Σ_k e)/∂x = Σ_k ∂e/∂x"""
-        bound, body = self.opened()
-        return _closed(bound, body.derivative(variable))
+        return self.mapped(lambda e: e.derivative(variable))
 
 
 def summed(e: Callable[[Index], Expression], over: str) -> Expression:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
 from matgrad.foundation.notation import function_symbol, parenthesized, symbol
 from matgrad.index_notation.entries import Delta, Entry
-from matgrad.index_notation.expressions import Expression, Factor, Index, Monomial, monomial_key
+from matgrad.index_notation.expressions import Expression, Factor, Index, Monomial, is_natural, monomial_key
 from matgrad.index_notation.functions import Applied, Maximum, Step
 from matgrad.index_notation.powers import Base
 from matgrad.index_notation.sums import Sum
@@ -20,11 +20,6 @@ LETTERS = "klmnpqrstuvw"
 def text(e: Expression, names: Names | None = None) -> str:
     """The expression as text; `names` has the indices that are written in another way than they are called."""
     return Text().expression(e, names or {})
-
-
-def latex(e: Expression, names: Names | None = None) -> str:
-    """The expression in LaTeX."""
-    return Latex().expression(e, names or {})
 
 
 class Text:
@@ -86,6 +81,10 @@ class Text:
         return self.other(f.key)
 
     # -- notation -------------------------------------------------------------------------------
+    in_parentheses: Callable[[str], str] = "({})".format
+    condition, at_least_zero = "[{}]".format, "{} ≥ 0".format
+    derivative, times = "∂{}/∂{}".format, "{}·{}".format
+
     def number(self, c: Fraction, others: list[Any]) -> str:
         """A number before other factors."""
         return str(c) if c.denominator == 1 or not others else f"({c})"
@@ -101,23 +100,11 @@ class Text:
 
     def exponent(self, p: Fraction) -> str:
         """p, in parentheses if it needs them."""
-        return str(p) if p.denominator == 1 and p >= 0 else f"({p})"
-
-    def in_parentheses(self, x: str) -> str:
-        """(x)"""
-        return f"({x})"
+        return str(p) if is_natural(p) else f"({p})"
 
     def entry(self, name: str, indices: list[str]) -> str:
         """name_ij"""
         return name + ("_" + "".join(indices) if indices else "")
-
-    def condition(self, x: str) -> str:
-        """[x]"""
-        return f"[{x}]"
-
-    def at_least_zero(self, x: str) -> str:
-        """x ≥ 0"""
-        return f"{x} ≥ 0"
 
     def applied(self, function: str, x: str) -> str:
         """f(x)"""
@@ -127,14 +114,6 @@ class Text:
         """Σ_k x, or max_k(x)"""
         return f"{what}_{''.join(indices)}{' ' if what == 'Σ' else ''}{x}"
 
-    def derivative(self, x: str, variable: str) -> str:
-        """∂x/∂variable"""
-        return f"∂{x}/∂{variable}"
-
-    def times(self, x: str, y: str) -> str:
-        """x·y"""
-        return f"{x}·{y}"
-
     def other(self, key: str) -> str:
         """A constant such as π."""
         return key
@@ -142,6 +121,11 @@ class Text:
 
 class Latex(Text):
     """Expressions in LaTeX."""
+
+    in_parentheses = staticmethod(parenthesized)
+    at_least_zero = r"{} \geq 0".format
+    derivative, times = r"\frac{{\partial {}}}{{\partial {}}}".format, r"{}\,{}".format
+    exponent = "{{{}}}".format
 
     def number(self, c: Fraction, others: list[Any]) -> str:
         """A number, as a fraction if it is one."""
@@ -156,27 +140,11 @@ class Latex(Text):
         """A sum below a line, which needs no parentheses."""
         return x
 
-    def exponent(self, p: Fraction) -> str:
-        """{p}"""
-        return f"{{{p}}}"
-
-    def in_parentheses(self, x: str) -> str:
-        """(x), with parentheses that grow."""
-        return parenthesized(x)
-
     def entry(self, name: str, indices: list[str]) -> str:
         """x_{ij}, with the symbols of the paper."""
         of = symbol(name[1:]) if name[0] == "D" and len(name) > 1 else None
         tex = rf"\mathsf{{D}}{of.text}" if of and not name[1].islower() else symbol(name).text
         return tex + (f"_{{{''.join(indices)}}}" if indices else "")
-
-    def condition(self, x: str) -> str:
-        """[x]"""
-        return rf"[{x}]"
-
-    def at_least_zero(self, x: str) -> str:
-        """x ≥ 0"""
-        return rf"{x} \geq 0"
 
     def applied(self, function: str, x: str) -> str:
         """f(x), and e^x."""
@@ -186,14 +154,6 @@ class Latex(Text):
         """A sum or a maximum."""
         operator = {"Σ": r"\sum", "max": r"\max"}[what]
         return f"{operator}_{{{''.join(indices)}}} {x}"
-
-    def derivative(self, x: str, variable: str) -> str:
-        """∂x/∂variable, as a fraction."""
-        return rf"\frac{{\partial {x}}}{{\partial {variable}}}"
-
-    def times(self, x: str, y: str) -> str:
-        """x y"""
-        return rf"{x}\,{y}"
 
     def other(self, key: str) -> str:
         """A constant such as π."""

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from matgrad.index_notation.entries import FIRST, new_index
-from matgrad.index_notation.equality import is_equal
-from matgrad.index_notation.expressions import Expression, Index, total
+from matgrad.index_notation.expressions import Expression, Index, is_equal, total
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.sums import summed
 from matgrad.index_notation.text import Names, Text

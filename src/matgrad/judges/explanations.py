@@ -11,8 +11,7 @@ from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.notation import document, escape
 from matgrad.index_notation.entries import FIRST, Entry, delta, new_index
-from matgrad.index_notation.equality import is_equal
-from matgrad.index_notation.expressions import Expression, Factor, Index
+from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
 from matgrad.inspection.verdicts import Check

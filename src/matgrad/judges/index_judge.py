@@ -15,9 +15,8 @@ from typing import Any
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.index_notation import functions
-from matgrad.index_notation.entries import FIRST, DependentEntry, Entry
-from matgrad.index_notation.equality import is_equal
-from matgrad.index_notation.expressions import Expression, Index, of
+from matgrad.index_notation.entries import FIRST, Entry
+from matgrad.index_notation.expressions import Expression, Index, is_equal, of
 from matgrad.index_notation.sums import summed
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
@@ -85,7 +84,7 @@ class Symbols(SymbolicAlgebra):
     by_rows = staticmethod(lambda f, shape: matrix(shape, lambda i, j: f(i)[FIRST, j]))
     by_columns = staticmethod(lambda f, shape: matrix(shape, lambda i, j: f(j)[i, FIRST]))
     functions = staticmethod(
-        lambda name, shape, x: IndexMatrix(shape, of(DependentEntry(name, indices_of(shape), entry_of(x).name)))
+        lambda name, shape, x: IndexMatrix(shape, of(Entry(name, indices_of(shape), variable=entry_of(x).name)))
     )
     is_same = staticmethod(is_proved)
 

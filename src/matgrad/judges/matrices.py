@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.entries import Entry, new_index
-from matgrad.index_notation.equality import is_equal
-from matgrad.index_notation.expressions import Expression, Factor, Index
+from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal
 from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.program.entries import IndexMatrix, indices_of, lifted, symbols
 from matgrad.program.shapes import Questions, Shape, Size, size_name

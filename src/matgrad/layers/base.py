@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from matgrad.backends import Backend
+from matgrad.backends import Backend, convert
 from matgrad.backends.base import Matrix
-from matgrad.backends.conversion import convert
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.state import Places, State, flattened, matrices_of, put
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer

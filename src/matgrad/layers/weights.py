@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.backends import backend_of
-from matgrad.backends.conversion import convert
+from matgrad.backends import backend_of, convert
 from matgrad.foundation.numbers import Generator, generator
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix, Scalar

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from itertools import count
 
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
+
+ALIGNED = 4  # elements: the columns of a matrix that is stored by columns begin at multiples of it
 
 
 @dataclass(eq=False)
@@ -18,6 +22,31 @@ class Buffer:
     shape: Shape
     dtype: str
     name: str = ""
+    is_flipped: bool = False  # whether it is stored by columns
+
+    @property
+    def kind(self) -> tuple[Shape, str, bool]:
+        """What values have in common that can be in it one after the other."""
+        return self.shape, self.dtype, self.is_flipped
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Those of its elements."""
+        if self.is_flipped:
+            return 1, -(-self.shape[0] // ALIGNED) * ALIGNED
+        return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+
+@dataclass(eq=False, kw_only=True)
+class Instruction:
+    """What is computed at once, by default one value: the values that get memory, and those whose memory is read."""
+
+    written: list[Value] = field(default_factory=list)
+    operands: Collection[Value] = ()
+
+    def may_overwrite(self, old: Value, new: Value) -> bool:
+        """Whether `new` can be computed in the memory of `old`, whose elements are read before."""
+        return old not in self.operands or old in in_place_operands(new)
 
 
 def exchanged(program: Program) -> dict[Value, str]:
@@ -45,76 +74,84 @@ class Plan:
 
     The outputs of the program replace the inputs of the same names; other outputs have buffers of their own.
     A result takes over the buffer of the input it replaces, or of an operand, if nothing reads that buffer
-    any more and the operation can work in place; otherwise it gets a free buffer of its shape. No output may
+    any more and the instruction can work in place; otherwise it gets a free buffer of its kind. No output may
     be a view, another input or another output: `rules.with_separate_outputs` ensures that. What collectives read
-    and write has the buffers that `exchanged` names, alone.
+    and write has the buffers that `exchanged` names, alone. Values that are `flipped` are stored by columns.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(
+        self, program: Program, instructions: Iterable[Instruction] = (), flipped: Collection[Value] = ()
+    ) -> None:
+        self.program, self.flipped = program, flipped
+        self.instructions = list(instructions) or [
+            Instruction(written=[value], operands=list(map(base, value.operands)))
+            for value in program.values
+            if value.kind not in ("source", "view")
+        ]
         self.buffers: dict[Value, Buffer] = {}
-        self.free: dict[tuple[Shape, str], list[Buffer]] = defaultdict(list)
+        self.free: dict[tuple[Shape, str, bool], list[Buffer]] = defaultdict(list)
         self.last_use = self._last_uses()
         self.exchanged = exchanged(program)
         self.homes: dict[str, Buffer] = {}  # where an input starts, an output ends and a collective works, by name
         self.holder: dict[Buffer, Value] = {}  # the value that is in a buffer now
         for name, value in program.inputs.items():
-            self.homes[name] = self.buffers[value] = Buffer(value.shape, value.dtype, name)
+            self.homes[name] = self.buffers[value] = self._buffer(value, name)
             self.holder[self.homes[name]] = value
         for name, value in (*program.outputs.items(), *((name, value) for value, name in self.exchanged.items())):
-            self.homes.setdefault(name, Buffer(value.shape, value.dtype, name))
+            self.homes.setdefault(name, self._buffer(value, name))
         self.replaces = {value: name for name, value in program.outputs.items()}
-        for i, value in enumerate(program.values):
-            if value.kind not in ("source", "view"):
-                self._choose_buffer(i, value)
-            self._release(i, value)
+        for i, instruction in enumerate(self.instructions):
+            for value in instruction.written:
+                self._choose_buffer(i, instruction, value)
+            self._release(i, instruction)
         self.copies = [  # (to, from)
             (self.homes[name], self.buffers[value])
             for value, name in self.replaces.items()
             if self.buffers[value] is not self.homes[name]
         ]
 
+    def _buffer(self, value: Value, name: str = "") -> Buffer:
+        """New memory for a value."""
+        return Buffer(value.shape, value.dtype, name, value in self.flipped)
+
     def _last_uses(self) -> dict[Value, int]:
         """The last instruction that reads the memory of each value; that of an output is read at the end."""
         last = dict.fromkeys(self.program.inputs.values(), -1)  # an input may be replaced without being read
-        last |= {base(value): i for i, value in enumerate(self.program.values)}
-        for i, value in enumerate(self.program.values):
-            for operand in value.operands:
-                last[base(operand)] = i
-        end = len(self.program.values)
-        return last | {base(value): end for value in self.program.outputs.values()}
+        for i, instruction in enumerate(self.instructions):
+            last |= dict.fromkeys((*instruction.written, *instruction.operands), i)
+        return last | {base(value): len(self.instructions) for value in self.program.outputs.values()}
 
-    def _choose_buffer(self, i: int, value: Value) -> None:
-        """Choose a buffer for the result of instruction i."""
+    def _choose_buffer(self, i: int, instruction: Instruction, value: Value) -> None:
+        """Choose a buffer for a result of instruction i."""
         if value in self.exchanged:
             buffer = self.homes[self.exchanged[value]]
-            if not self._is_free(buffer, i, value):
-                raise ValueError(f"value {i}: {value.operation} overwrites what is read later: expected a copy of it")
+            if not self._is_free(buffer, i, instruction, value):
+                raise ValueError(f"{value.operation} overwrites what is read later: expected a copy of it")
         else:  # the home of an output, the buffer of an operand, a free one, or a new one
             found = [self.homes[self.replaces[value]]] if value in self.replaces else []
-            found += [self.buffers[x] for x in in_place_operands(value)]
+            found += [self.buffers[x] for x in in_place_operands(value) if x in self.buffers]
             # the buffer of an input holds that input or its new value only: also after an interrupt, a matrix of the
             # state is either the old or the new one
             names = "", self.replaces.get(value, "")
-            found = [b for b in found if b.name in names and self._is_free(b, i, value)]
-            free = self.free[value.shape, value.dtype]
-            buffer = found[0] if found else free.pop() if free else Buffer(value.shape, value.dtype)
+            found = [b for b in found if b.name in names and self._is_free(b, i, instruction, value)]
+            new = self._buffer(value)
+            free = self.free[new.kind]
+            buffer = found[0] if found else free.pop() if free else new
         self.buffers[value], self.holder[buffer] = buffer, value
 
-    def _is_free(self, buffer: Buffer, i: int, value: Value) -> bool:
+    def _is_free(self, buffer: Buffer, i: int, instruction: Instruction, value: Value) -> bool:
         """Whether instruction i may write to the buffer: nothing reads it later, and i reads it only in place."""
         held = self.holder.get(buffer)  # None for the home of an output that replaces no input
-        if (buffer.shape, buffer.dtype) != (value.shape, value.dtype) or (held and self.last_use[held] > i):
+        if buffer.kind != self._buffer(value).kind or (held and self.last_use[held] > i):
             return False
-        reads = [x for x in value.operands if base(x) in self.buffers and self.buffers[base(x)] is buffer]
-        return all(x in in_place_operands(value) for x in reads)
+        return held is None or instruction.may_overwrite(held, value)
 
-    def _release(self, i: int, value: Value) -> None:
+    def _release(self, i: int, instruction: Instruction) -> None:
         """Free the buffers that nothing reads after instruction i."""
-        for x in dict.fromkeys(base(x) for x in (*value.operands, value)):
+        for x in dict.fromkeys((*instruction.operands, *instruction.written)):
             buffer = self.buffers.get(x)
             if buffer and not buffer.name and self.last_use[x] <= i and self.holder[buffer] is x:
-                self.free[buffer.shape, buffer.dtype].append(buffer)
+                self.free[buffer.kind].append(buffer)
 
 
 def base(value: Value) -> Value:

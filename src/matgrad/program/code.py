@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from matgrad.program.operations import ROWS, Notation
 from matgrad.program.program import Value
 from matgrad.program.shapes import TIMES, Size
 from matgrad.program.text import Piece, Printer
@@ -12,6 +11,8 @@ from matgrad.program.text import Piece, Printer
 
 class CodePrinter(Printer):
     """Writes values as Python expressions; those in `names` as names. New matrices are made like `like`."""
+
+    style = "code"
 
     def __init__(self, names: dict[Value, str], like: str) -> None:
         self.names, self.like = names, like
@@ -25,10 +26,6 @@ class CodePrinter(Printer):
     def size(self, n: Any) -> str:
         """A size, or a product of sizes."""
         return str(n).replace(TIMES, " * ")
-
-    def notation(self, value: Value) -> Notation:
-        """How the operation of a value is written in Python."""
-        return ROWS[value.operation].code_of(value)
 
     def expression(self, value: Value) -> Piece:
         """The expression that gives a value, and how tightly it binds."""

@@ -43,8 +43,7 @@ def train_batch(
 class Computation:
     """A pure function of a model's state and some inputs: ``compute(state, *inputs) -> {name: matrix}``."""
 
-    inputs: tuple[str, ...] = ()  # besides the state, in order
-    optional: tuple[str, ...] = ()  # further ones, which may be missing
+    inputs: tuple[str, ...] = ()  # besides the state, in order; the weights s of the examples may follow
     loss: LossFunction | None
 
     def __init__(self, template: MultilayerPerceptron, loss: LossFunction | None) -> None:
@@ -60,8 +59,8 @@ class Computation:
             return self.run(self.template.clone(), state, *inputs)
 
     def names(self, count: int) -> tuple[str, ...]:
-        """The names of its inputs if `count` are given: the required ones, then optional ones."""
-        return (*self.inputs, *self.optional)[: max(count, len(self.inputs))]
+        """The names of its inputs if `count` are given: an input that is missing is a scalar."""
+        return (*self.inputs, "s")[: max(count, len(self.inputs))]
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """The outputs, computed with `model`, whose attributes are filled on the way."""
@@ -75,7 +74,6 @@ class Step(Computation):
     """
 
     inputs = ("X", "T", "eta")
-    optional = ("s",)
     loss: LossFunction
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
@@ -109,7 +107,6 @@ class Evaluation(Feedforward):
     """``evaluation(state, X, T) -> {'Y': f_Θ(X), 'loss': loss(Y, T)}`` in evaluation mode; s may follow T."""
 
     inputs = ("X", "T")
-    optional = ("s",)
     loss: LossFunction
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
@@ -127,7 +124,6 @@ class GradientFactors(Computation):
     """
 
     inputs = ("X", "T")
-    optional = ("s",)
     loss: LossFunction
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction) -> None:

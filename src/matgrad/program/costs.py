@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ from matgrad.program.computations import Step
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
-from matgrad.program.shapes import product_of
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
@@ -42,7 +41,7 @@ def product_cost(value: Value) -> Cost | None:
         return None
     sizes = operation.shapes.sizes(value.shape, [x.shape for x in value.operands])
     assert sizes is not None, value
-    flops = product_of(operation.flops, sizes)
+    flops = 2 * math.prod(int(sizes[name]) for name in operation.flops.split())
     return Cost(flops, value.nbytes + sum(operand_bytes(x, value) for x in value.operands))
 
 
@@ -99,22 +98,14 @@ class _WholeStep(Step):
 
 # -- a training step with any supports -----------------------------------------------------------
 
-
-class StepCost(NamedTuple):
-    """The floating-point operations of the products of a step: of dense matrices, and of stored elements."""
-
-    dense: int  # per example
-    sparse: Mapping[str, int]  # per example and stored element of each support
-
-    def flops(self, examples: int, elements: Mapping[str, int]) -> int:
-        """The operations for that many examples; `elements` has the stored elements of each support in all of them."""
-        return self.dense * examples + sum(count * elements[name] for name, count in self.sparse.items())
+DENSE = ""  # the name for the dense matrices of a step
 
 
-def step_cost(step: Step, is_sparse: bool = False) -> StepCost | None:
-    """The cost of a step without what it does not need, such as the gradient of X; None if it cannot be recorded.
+def step_cost(step: Step, is_sparse: bool = False) -> Counter[str] | None:
+    """The operations of the products of a step per stored element of each support, by name, and per example, as DENSE.
 
-    If the examples are sparse, it has the operations per stored element of X as those of ``X.support``.
+    What the step does not need, such as the gradient of X, does not count. If the examples are sparse, those per stored
+    element of X are those of ``X.support``. None if the step cannot be recorded.
     """
     M = step.template
     D, K = M.layers[0].input_size, M.layers[-1].output_size
@@ -125,13 +116,9 @@ def step_cost(step: Step, is_sparse: bool = False) -> StepCost | None:
         program = record_computation(step, M.state(), X, T)
     except Exception:  # a layer may do anything; then its costs are unknown
         return None
-    dense, sparse = 0, Counter[str]()
+    found = Counter[str]()
     for value in program.instructions:
-        if (cost := product_cost(value)) is None:
-            continue
-        support = next((x for x in value.operands if x.operation == "support"), None)
-        if support is None:
-            dense += cost.flops
-        else:
-            sparse[support.name] += cost.flops // int(support.shape[2])
-    return StepCost(dense, sparse)
+        if cost := product_cost(value):
+            support = next((x for x in value.operands if x.operation == "support"), None)
+            found[support.name if support else DENSE] += cost.flops // (int(support.shape[2]) if support else 1)
+    return found

@@ -10,11 +10,13 @@ from matgrad.program.buffers import Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.rules import with_separate_outputs
-from matgrad.program.shapes import BoundSize, Shape, Size, size_name
+from matgrad.program.shapes import BoundSize, Size, size_name
 
 FORMAT = 2  # 1 had supports without their number of elements
 LARGEST = 2**31 - 1  # size: the indices of sparse matrices have 32 bits
 MOST = 100_000  # values
+DEEPEST = 100  # views of one another
+COUNTERS = ("int32", "int64")  # the dtypes of scalars that count something
 
 
 def as_dictionary(program: Program) -> dict[str, Any]:
@@ -23,7 +25,7 @@ def as_dictionary(program: Program) -> dict[str, Any]:
     It includes, for the C++ core, the buffers of the values when the program runs in place.
     """
     program = with_separate_outputs(program)
-    values = all_values(program)
+    values = program.all_values
     indices = {value: i for i, value in enumerate(values)}
     memory = Plan(program)
     buffers = {buffer: i for i, buffer in enumerate(dict.fromkeys(memory.buffers.values()))}
@@ -39,12 +41,6 @@ def as_dictionary(program: Program) -> dict[str, Any]:
         "buffers": [{"shape": list(map(int, b.shape)), "dtype": b.dtype, "name": b.name} for b in buffers],
         "copies": [[buffers[to], buffers[source]] for to, source in memory.copies],
     }
-
-
-def all_values(program: Program) -> list[Value]:
-    """The values of a program, after the inputs that it does not read."""
-    read = set(program.values)
-    return [*(x for x in program.inputs.values() if x not in read), *program.values]
 
 
 def from_dictionary(content: Mapping[str, Any]) -> Program:
@@ -80,12 +76,8 @@ def value_as_dictionary(value: Value, indices: Mapping[Value, int]) -> dict[str,
         "shape": [size_name(n) for n in value.shape],
         "dtype": value.dtype,
     }
-    optional = {
-        "number": size_name(value.number),
-        "name": value.name or None,
-        "equation": value.equation or None,
-    }
-    return line | {key: x for key, x in optional.items() if x is not None}
+    optional = {"number": size_name(value.number), "name": value.name, "equation": value.equation}
+    return line | {key: x for key, x in optional.items() if x not in (None, "")}
 
 
 def _size(n: Any) -> int:
@@ -107,34 +99,15 @@ def _string(x: Any) -> str:
     return x
 
 
-COUNTERS = ("int32", "int64")  # the dtypes of scalars that count something
-DEEPEST = 100  # maximum depth of views
-
-
 def check_program(program: Program) -> None:
     """Raise ValueError if the program cannot be run."""
     depths: dict[Value, int] = {}
-    read = set(program.values)
-    values = [*(x for x in program.inputs.values() if x not in read), *program.values]
-    for i, value in enumerate(values):
-        if value.operation not in list(OPERATIONS):  # from a file it may be unhashable
-            raise ValueError(f"value {i}: unknown operation {value.operation!r}; known: {', '.join(OPERATIONS)}")
-        operands = tuple(x.shape for x in value.operands)
-        if not fits(value.operation, value.shape, *operands):
-            found = ", ".join(map(str, operands)) or "none"
-            raise ValueError(f"value {i}: {value.operation} cannot give {value.shape} from operands of shapes {found}")
-        if not fits_dtypes(value):
-            found = ", ".join(str(x.dtype) for x in value.operands) or "none"
-            raise ValueError(f"value {i}: {value.operation} cannot give {value.dtype} from operands of dtypes {found}")
-        if isinstance(value.number, int | float) != (value.operation == "number"):
-            raise ValueError(f"value {i}: a number belongs to the operation 'number', found {value.number!r}")
-        if value.operation == "number" and value.dtype in COUNTERS and not is_whole(value):
-            raise ValueError(f"value {i}: expected an integer below 2⁶³, found {value.number!r}")
+    for i, value in enumerate(program.all_values):
+        if problem := _problem(value):
+            raise ValueError(f"value {i}: {problem}")
         depths[value] = 1 + depths[value.operands[0]] if value.kind == "view" else 0
         if depths[value] > DEEPEST:
             raise ValueError(f"value {i}: expected at most {DEEPEST} views of one another")
-        if not fits_support(value):
-            raise ValueError(f"value {i}: {value.operation} does not fit its support")
         if value.operation == "input" and (not value.name or program.inputs.get(value.name) is not value):
             raise ValueError(f"value {i}: {value.name!r} is not among the inputs of the program")
     for name, value in program.outputs.items():
@@ -143,30 +116,38 @@ def check_program(program: Program) -> None:
             raise ValueError(f"output {name}: {value.shape} {value.dtype} replaces {before.shape} {before.dtype}")
 
 
-def fits(operation: str, result: Shape, *operands: Shape) -> bool:
-    """Whether an operation on operands of these shapes gives a result of that shape."""
-    return OPERATIONS[operation].shapes.sizes(result, operands) is not None
+def _problem(value: Value) -> str:
+    """Why a value cannot be computed; '' if it can."""
+    operation, operands, support = value.operation, value.operands, value.support
+    if operation not in list(OPERATIONS):  # from a file it may be unhashable
+        return f"unknown operation {operation!r}; known: {', '.join(OPERATIONS)}"
+    shapes = [x.shape for x in operands]
+    if OPERATIONS[operation].shapes.sizes(value.shape, shapes) is None:
+        return f"{operation} cannot give {value.shape} from operands of shapes {', '.join(map(str, shapes)) or 'none'}"
+    if not _fits_dtypes(value):
+        found = ", ".join(str(x.dtype) for x in operands) or "none"
+        return f"{operation} cannot give {value.dtype} from operands of dtypes {found}"
+    if isinstance(value.number, int | float) != (operation == "number"):
+        return f"a number belongs to the operation 'number', found {value.number!r}"
+    if operation == "number" and value.dtype in COUNTERS and not _is_whole(value):
+        return f"expected an integer below 2⁶³, found {value.number!r}"
+    if support is not None and (operation != "support" or (*support.shape, support.nnz) != value.shape):
+        return f"{operation} does not fit its support"
+    return ""
 
 
-def fits_dtypes(value: Value) -> bool:
+def _fits_dtypes(value: Value) -> bool:
     """Whether the dtypes of the value and its operands are known, and allowed for the operation."""
     rule = OPERATIONS[value.operation].dtypes
     found = [x for x in value.operands if x.operation != "support"]
     if rule == "counts":
-        return value.dtype in DTYPES and all(map(is_whole, found))
+        return value.dtype in DTYPES and all(map(_is_whole, found))
     known = (*DTYPES, *COUNTERS) if rule == "any" and len(value.shape) != 2 else DTYPES
     return value.dtype in known and all(x.dtype == value.dtype for x in found)
 
 
-def is_whole(value: Value) -> bool:
+def _is_whole(value: Value) -> bool:
     """Whether it is a counter, or a number that can be one."""
     if value.operation == "number":
         return isinstance(value.number, int) and abs(value.number) < 2**63
     return value.dtype in COUNTERS
-
-
-def fits_support(value: Value) -> bool:
-    """Whether only a support has a `support`, one of its own size."""
-    if value.support is None:
-        return True
-    return value.operation == "support" and (*value.support.shape, value.support.nnz) == value.shape

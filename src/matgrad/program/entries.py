@@ -14,7 +14,7 @@ from matgrad.backends.base import Backend, RecordingError
 from matgrad.index_notation.entries import FIRST, Entry, index
 from matgrad.index_notation.entries import size as size_of
 from matgrad.index_notation.expressions import Expression, Index, multiplied, of
-from matgrad.index_notation.numbers import exact
+from matgrad.index_notation.functions import exact
 from matgrad.index_notation.text import text
 from matgrad.program.operations import COMPOSED, ROWS
 from matgrad.program.program import Value, in_order
@@ -185,6 +185,7 @@ class IndexBackend(RecorderBackend):
     """The table on matrices of symbolic sizes, where composed operations are recorded as one."""
 
     name, has_sparse = "index notation", False
+    locals().update({name: recording_method(name) for name in COMPOSED.keys() - {"call"}})
 
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return symbols(f"U.{seed}.{count}.{size_name(m)}.{size_name(n)}", m, n)
@@ -193,7 +194,5 @@ class IndexBackend(RecorderBackend):
         return 0
 
 
-for _name in COMPOSED.keys() - {"call"}:
-    setattr(IndexBackend, _name, recording_method(_name))
 BACKEND = IndexBackend()  # type: ignore[abstract]
 register_matrix_type(IndexMatrix, BACKEND)

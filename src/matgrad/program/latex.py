@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from matgrad.foundation.notation import POWER, is_word, parenthesized, symbol
-from matgrad.program.operations import OPERATIONS, Level, Notation
+from matgrad.program.operations import Level
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Size, size_name
 from matgrad.program.text import TINY, Printer
@@ -23,7 +23,9 @@ def program_latex(program: Program) -> str:
 class LatexPrinter(Printer):
     """Names and expressions in LaTeX."""
 
+    style = "latex"
     times, top = r" \cdot ", r"^\top"
+    parenthesized = staticmethod(parenthesized)
 
     def given(self) -> list[str]:
         """The inputs, each with the set that it belongs to."""
@@ -37,7 +39,8 @@ class LatexPrinter(Printer):
         variable, suffix = re.fullmatch(r"(.*?(?:\.\d+)*)(?:\.(\D.*))?", name.rstrip("'")).groups()  # type: ignore[union-attr]
         primes = name[len(name.rstrip("'")) :]
         if suffix:
-            return rf"{_braced(_symbol(suffix)[0])}_{{{_symbol(variable)[0]}}}{primes}", "atom"
+            text, of = _symbol(suffix)[0], _symbol(variable)[0]
+            return rf"{f'{{{text}}}' if '_' in text else text}_{{{of}}}{primes}", "atom"
         return _symbol(variable + primes)
 
     def number(self, x: Any) -> tuple[str, Level]:
@@ -52,14 +55,6 @@ class LatexPrinter(Printer):
         """A size as an index, in braces if it is long."""
         return str(n) if len(str(n)) == 1 else f"{{{n}}}"
 
-    def parenthesized(self, text: str) -> str:
-        """(text), with parentheses that grow with its height"""
-        return parenthesized(text)
-
-    def notation(self, value: Value) -> Notation:
-        """How the operation of a value is written in LaTeX."""
-        return OPERATIONS[value.operation].latex_of(value)
-
 
 def _symbol(name: str) -> tuple[str, Level]:
     """A variable; its last digits, if any, are the number of its layer, such as 2, or 2.1 for a part of it."""
@@ -72,11 +67,6 @@ def _symbol(name: str) -> tuple[str, Level]:
         return tex.text, "atom"
     base, _, lower = symbol(plain).text.partition("_")
     return rf"{base}_{{{f'{lower},' if lower else ''}{index}}}{primes}", "atom"
-
-
-def _braced(text: str) -> str:
-    """A symbol in braces if it has an index already, so that it can take another."""
-    return f"{{{text}}}" if "_" in text else text
 
 
 def _set(x: Value) -> str:

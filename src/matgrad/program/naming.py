@@ -11,15 +11,18 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from matgrad.program.program import Value
+from matgrad.sparse.matrix import SparseMatrix
 
 if TYPE_CHECKING:
     from matgrad.loss_functions import LossFunction
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 CLIP = "clip_gradients"
+PASSES = ("feedforward", "backpropagate")
+Method = tuple[str, Any, str]  # whose calls are looked for: the path of its layer, its object, and what it computes
 
 
 def full_name(path: str, owner: object, quantity: str) -> str:
@@ -27,36 +30,23 @@ def full_name(path: str, owner: object, quantity: str) -> str:
 
     Without the path of a layer, as for a loss, it is ``SquaredErrorLoss.gradient``.
     """
-    name = f"{type(owner).__name__}.{quantity}"
+    name = CLIP if quantity == CLIP else f"{type(owner).__name__}.{quantity}"
     return f"layer {path} {name}" if path else name
-
-
-class _Method(NamedTuple):
-    """A method whose calls are looked for, and what it computes apart from equations, such as 'W' for an optimizer."""
-
-    owner: Any
-    path: str  # of the layer
-    quantity: str
-
-    def __str__(self) -> str:
-        return CLIP if self.quantity == CLIP else full_name(self.path, self.owner, self.quantity)
 
 
 class Naming:
     """The calls that compute the values of a recording, from which the values get equations and names."""
 
     def __init__(self, model: MultilayerPerceptron, loss: LossFunction | None) -> None:
-        found = [(CLIP, _Method(model, "", CLIP)), ("mean_gradient", _Method(loss, "", "gradient"))]
+        found: list[tuple[str, Method]] = [(CLIP, ("", model, CLIP)), ("mean_gradient", ("", loss, "gradient"))]
         for path, layer in model.walk():
-            found += [(x, _Method(layer, path, x)) for x in ("feedforward", "backpropagate", "optimize")]
-            found += [("apply", _Method(part, path, name)) for name, part in layer._optimizers.items()]
-        self._methods = {(id(method.owner), name): method for name, method in found}
+            found += [(name, (path, layer, name)) for name in (*PASSES, "optimize")]
+            found += [("apply", (path, part, name)) for name, part in layer._optimizers.items()]
+        self._methods = {(name, id(method[1])): method for name, method in found}
         self._names = {name for name, _ in found}
-        self._top = sys._getframe(1)
-        self._known: dict[FrameType, _Method | None] = {}
-        self._values: list[
-            tuple[Value, list[FrameType]]
-        ] = []  # with the calls around each, those of base classes first
+        self._model, self._top = model, sys._getframe(1)
+        self._known: dict[FrameType, Method | None] = {}
+        self._values: list[tuple[Value, list[FrameType]]] = []  # with the calls around each, base classes first
 
     def add(self, value: Value) -> None:
         """Keep which method computes a value that is being recorded."""
@@ -71,18 +61,19 @@ class Naming:
         if frames:
             self._values.append((value, frames))
 
-    def _method(self, frame: FrameType) -> _Method | None:
+    def _method(self, frame: FrameType) -> Method | None:
         """The method that a frame runs, if it is one of those that are looked for."""
         if frame not in self._known:
             code = frame.f_code
             this = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-            self._known[frame] = self._methods.get((id(this), code.co_name))
+            self._known[frame] = self._methods.get((code.co_name, id(this)))
         return self._known[frame]
 
     def assign(self, value_of: Callable[[Any], Value | None]) -> None:
         """Give the values their equations and names; `value_of` tells the recorded value of a variable.
 
-        What a method computes on the way to a variable belongs to the equation of that variable.
+        What a method computes on the way to a variable belongs to the equation of that variable. A value in no variable
+        is called what the attribute of the layer is called that it is in.
         """
 
         @cache
@@ -94,17 +85,25 @@ class Naming:
         for value, frames in self._values:
             method, call = self._known[frames[-1]], frames[-1]
             assert method is not None
+            path, owner, quantity = method
             waiting[call].append(value)
-            if method.quantity in ("feedforward", "backpropagate"):
-                ordered = frames[::-1] if method.quantity == "feedforward" else frames
+            if quantity in PASSES:
+                ordered = frames[::-1] if quantity == "feedforward" else frames
                 name = next((variables(frame)[value] for frame in ordered if value in variables(frame)), None)
                 if name is not None:
-                    value.name = value.name or f"{name}{method.path}"
+                    value.name = value.name or f"{name}{path}"
                     for x in waiting.pop(call):
-                        x.equation = str(method._replace(quantity=name))
+                        x.equation = full_name(path, owner, name)
         for call, values in waiting.items():
             for x in values:
-                x.equation = str(self._known[call])
+                x.equation = full_name(*self._known[call])  # type: ignore[misc]
+        stored = [("DY", getattr(self._model.layers[-1], "_DY", None))]
+        for path, layer in self._model.walk():
+            names = (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX")
+            stored += [(f"{name}{path}", getattr(layer, name, None)) for name in names]
+        for name, X in stored:
+            if not isinstance(X, SparseMatrix) and (kept := value_of(X)) is not None:
+                kept.name = kept.name or name
 
     def clear(self) -> None:
         """Let go of the calls, and of everything in their variables."""

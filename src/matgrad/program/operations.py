@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from matgrad import matrix_operations as table
-from matgrad.index_notation.entries import FIRST, Index, delta
+from matgrad.index_notation.entries import FIRST, delta
 from matgrad.index_notation.expressions import Expression
 from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, step, tanh
 from matgrad.index_notation.sums import summed
@@ -42,6 +42,7 @@ Kind = Literal["source", "view", "elementwise", "reduction", "product", "sparse"
 Dtypes = Literal["float", "any", "counts"]
 Level = Literal["sum", "product", "scaled", "unary", "atom"]
 LEVELS = ("sum", "product", "scaled", "unary", "atom")  # how tightly an expression binds
+Style = Literal["text", "latex", "code"]
 
 
 class Notation(NamedTuple):
@@ -61,11 +62,12 @@ class Operation:
     """All there is to know about an operation.
 
     `rule` gives the shapes of its operands and its result, see `ShapeRule`. `in_place` has the positions of
-    the operands whose memory the result may take over. `flops` has the factors of the number of
-    floating-point operations of a product. `over` says what it does with the sizes that its result lacks: it sums over
-    them, or takes the maximum. `text`, `latex` and `code`, in Python, say how it is written: ``name(X, Y)`` if they are
-    missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint` are its index definition
-    and its adjoint, which operations have that equations are written in. `scalar` is the line of an elementwise one.
+    the operands whose memory the result may take over. A product takes 2 floating-point operations for every
+    combination of indices over the sizes in `flops`. `over` says what it does with the sizes that its result lacks: it
+    sums over them, or takes the maximum. `text`, `latex` and `code`, in Python, say how it is written:
+    ``name(X, Y)`` if they are missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint`
+    are its index definition and its adjoint, which operations have that equations are written in. `scalar` is the line
+    of an elementwise one.
     """
 
     name: str
@@ -97,27 +99,13 @@ class Operation:
         """Whether kernels get its scalar operands as plain numbers if these are known."""
         return self.kind != "view" and SCALAR in self.shapes.operands
 
-    @cached_property
-    def arguments(self) -> str:
-        """The template of its operands, separated by commas."""
-        return ", ".join(f"{{{k}:sum}}" for k in range(len(self.shapes.operands)))
-
-    def text_of(self, value: Value) -> Notation:
+    def notation(self, style: Style, value: Value) -> Notation:
         """How a value is written."""
-        return _chosen(self.text or Notation(f"{self.name}({self.arguments})"), value)
-
-    def code_of(self, value: Value) -> Notation:
-        """How a value is written in Python."""
-        return _chosen(self.code or Notation(f"{self.name}({self.arguments})"), value)
-
-    def latex_of(self, value: Value) -> Notation:
-        """How a value is written in LaTeX."""
-        name = self.name.replace("_", "-")
-        return _chosen(self.latex or self.text or Notation(rf"\operatorname{{{{{name}}}}}({self.arguments})"), value)
-
-
-def _chosen(notation: Choice, value: Value) -> Notation:
-    return notation(value) if callable(notation) else notation
+        found = getattr(self, style) or (self.text if style == "latex" else None)
+        if found is None:
+            name = rf"\operatorname{{{{{self.name.replace('_', '-')}}}}}" if style == "latex" else self.name
+            found = Notation(f"{name}({', '.join(f'{{{k}:sum}}' for k in range(len(value.operands)))})")
+        return found(value) if callable(found) else found
 
 
 # the functions of entries that lines may call; those of the kernels have the same names
@@ -173,24 +161,17 @@ def _full(value: Value) -> Notation:
     return Notation("{0:unary} * ones({m}, {n}, like={like})", "product")
 
 
-def _element(x: Any, i: Index) -> Expression:
-    """x_i, for a row or a column vector x."""
-    return x[FIRST, i] if x.rows == FIRST.size else x[i, FIRST]
-
-
 def _total(X: Any) -> Any:
     """The sum of all elements; a scalar is its own."""
     return table.elements_sum(X) if X.shape else X
 
 
-def _number(c: Any) -> Any:
-    if not isinstance(c.value.number, int | float):
+def _lower_power(X: Any, c: Any) -> Any:
+    """X^(c - 1), for a number c"""
+    n = c.value.number
+    if not isinstance(n, int | float):
         raise ValueError("power: expected a number as exponent")
-    return c.value.number
-
-
-def _power(X: Any, c: Any) -> Any:
-    return X if c == 1 else X**c
+    return X if n == 2 else X ** (n - 1)
 
 
 def _is_maximum(X: Any, Y: Any) -> Any:
@@ -278,7 +259,7 @@ _ROWS = (
     _elementwise(
         "power", "*, () -> *", "x ** c",
         Notation("{0:base}^{1:atom}", "unary"), Notation("{0:atom}^{{{1:sum}}}", "unary"),
-        adjoint=lambda DY, Y, X, c: (c * hadamard(DY, _power(X, _number(c) - 1)), None),
+        adjoint=lambda DY, Y, X, c: (c * hadamard(DY, _lower_power(X, c)), None),
         code=_of_matrices(Notation("apply(lambda x: x**{1:unary}, {0:sum})"), Notation("{0:atom}**{1:unary}", "unary")),
     ),
     _elementwise(
@@ -359,7 +340,7 @@ _ROWS = (
     Operation(
         "matmul", "m k, k n -> m n", "product",
         Notation("{0:unary} {1:atom}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
-        flops="2 m k n", over="sum",
+        flops="m k n", over="sum",
         index=lambda i, j, X, Y: summed(lambda k: X[i, k] * Y[k, j], X.columns),
         adjoint=lambda DY, Y, A, B: (DY @ B.T, A.T @ DY),
         code=Notation("{0:product} @ {1:unary}", "product"),
@@ -374,38 +355,38 @@ _ROWS = (
             Notation(r"{3:scaled} \cdot {4:scaled} {0:signed}{1:scaled}", "sum"),
             Notation(r"{0:factor}{1:scaled} {2:signed}{3:scaled} \cdot {4:scaled}", "sum"),
         ),
-        in_place=(1,), flops="2 m k n",
+        in_place=(1,), flops="m k n",
         index=lambda i, j, b, C, a, A, B: b * C[i, j] + a * summed(lambda k: A[i, k] * B[k, j], A.columns),
     ),
     # -- sparse matrices: W has the values w (1×nnz) on the K×D support S
     Operation(
         "sparse_product", "K D nnz, 1 nnz, D N -> K N", "sparse",
         Notation("{1:atom} {2:atom}", "product"), Notation(r"{1:scaled} \cdot {2:scaled}", "scaled"),
-        flops="2 nnz N", over="sum",
+        flops="nnz N", over="sum",
     ),
     Operation(
         "sparse_transposed_product", "K D nnz, 1 nnz, K N -> D N", "sparse",
         Notation("{1:atom}ᵀ {2:atom}", "product"), Notation(r"{1:atom}^\top \cdot {2:scaled}", "scaled"),
-        flops="2 nnz N", over="sum",
+        flops="nnz N", over="sum",
     ),
     Operation(  # β·C + α·Wᵀ B
         "transposed_sum", "K D nnz, (), D N, (), 1 nnz, K N -> D N", "sparse",
         Notation("{1:factor}{2:unary} {3:signed}{4:atom}ᵀ {5:atom}", "sum"),
         Notation(r"{1:factor}{2:scaled} {3:signed}{4:atom}^\top \cdot {5:scaled}", "sum"),
-        in_place=(2,), flops="2 nnz N",
+        in_place=(2,), flops="nnz N",
     ),
     Operation("dense", "K D nnz, 1 nnz -> K D", "sparse", Notation("{1:atom}")),
     Operation(
         "sampled_product", "K D nnz, K N, D N -> 1 nnz", "sparse",
         Notation("({1:unary} {2:transposed})_{0:atom}", "product"),
         Notation(r"({1:scaled} \cdot {2:transposed})_{{{0:atom}}}", "unary"),
-        flops="2 nnz N", over="sum",
+        flops="nnz N", over="sum",
     ),
     Operation(  # β·C + α·(A Bᵀ)_S
         "sampled_sum", "K D nnz, (), 1 nnz, (), K N, D N -> 1 nnz", "sparse",
         Notation("{1:factor}{2:unary} {3:signed}({4:unary} {5:transposed})_{0:atom}", "sum"),
         Notation(r"{1:factor}{2:scaled} {3:signed}({4:scaled} \cdot {5:transposed})_{{{0:atom}}}", "sum"),
-        in_place=(2,), flops="2 nnz N",
+        in_place=(2,), flops="nnz N",
     ),
     Operation(
         "uniform_on", "K D nnz, (), () -> 1 nnz", "sparse",
@@ -422,7 +403,7 @@ _ROWS = (
     ),
     Operation(
         "Diag", "1 n -> n n or n 1 -> n n", "other", latex=Notation(r"\mathrm{{Diag}}({0:sum})"),
-        index=lambda i, j, x: delta(i, j) * _element(x, i),
+        index=lambda i, j, x: delta(i, j) * (x[FIRST, i] if x.rows == FIRST.size else x[i, FIRST]),
         adjoint=lambda DY, Y, x: (table.diag(DY) if size_name(x.shape[1]) == 1 else table.diag(DY).T,),
     ),
     Operation("uniform", "(), () -> m n", "other", dtypes="counts"),

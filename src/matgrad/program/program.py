@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,11 @@ class Value:
         """A value equal to this one that is computed in another way."""
         return replace(self, operation=operation, operands=operands, number=None)
 
+    def reading(self, new: Mapping[Value, Value]) -> Value:
+        """The value with new operands in place of its own."""
+        operands = tuple(new[x] for x in self.operands)
+        return self if operands == self.operands else replace(self, operands=operands)
+
     def key(self) -> tuple[Any, ...]:
         """What is equal for values that are computed in the same way."""
         name = self.name if self.operation in ("input", "support", "call") else ""
@@ -88,9 +93,22 @@ class Program:
         return in_order(sorted(needed, key=lambda value: value.order))
 
     @property
+    def all_values(self) -> list[Value]:
+        """The values, after the inputs that are not read."""
+        read = set(self.values)
+        return [*(x for x in self.inputs.values() if x not in read), *self.values]
+
+    @property
     def supports(self) -> dict[str, Value]:
         """The supports of the sparse matrices in the program, by name."""
         return {value.name: value for value in self.values if value.operation == "support"}
+
+    def mapped(self, change: Callable[[Value, Value], Value]) -> Program:
+        """The program with change(x, y) in place of each value x, where y is x with operands that are changed."""
+        new: dict[Value, Value] = {}
+        for value in self.all_values:
+            new[value] = change(value, value.reading(new))
+        return Program(*({name: new[value] for name, value in x.items()} for x in (self.inputs, self.outputs)))
 
     def resized(self, sizes: Mapping[str, int]) -> Program:
         """The same program with numbers for some of the named sizes."""
@@ -98,12 +116,7 @@ class Program:
         def size(n: Any) -> Any:
             return n.bound(sizes) if isinstance(n, Size) else n
 
-        new: dict[Value, Value] = {}
-        for value in (*self.inputs.values(), *self.values):
-            operands = tuple(new[x] for x in value.operands)
-            shape, number = tuple(map(size, value.shape)), size(value.number)
-            new.setdefault(value, replace(value, operands=operands, shape=shape, number=number))
-        return Program(*({name: new[value] for name, value in x.items()} for x in (self.inputs, self.outputs)))
+        return self.mapped(lambda _, x: replace(x, shape=tuple(map(size, x.shape)), number=size(x.number)))
 
     @property
     def instructions(self) -> list[Value]:
@@ -115,9 +128,9 @@ class Program:
         return Counter([*(x for value in self.values for x in value.operands), *self.outputs.values()])
 
     def __str__(self) -> str:
-        from matgrad.program.text import program_text
+        from matgrad.program.text import Printer
 
-        return program_text(self)
+        return Printer(self).text()
 
     __repr__ = __str__
     _repr_html_ = deferred("matgrad.explanation.notebook", "program_html")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ CONTAINERS = {list, tuple, set, frozenset, deque}
 MUTABLE = {list, dict, set, deque, np.ndarray, np.random.Generator}  # which `isolated` copies
 UNUSED = ("_checked", "information", "history", "normalization", "target_normalization", "features")
 COMPONENTS = (MultilayerPerceptron, Layer, Optimizer, ActivationFunction, LossFunction)
+PACKAGE = "matgrad."
 DATA = {"numpy", "torch", "jax", "jaxlib", "tensorflow"}  # whose objects are matrices, numbers or generators
 
 
@@ -41,6 +41,7 @@ class Snapshot:
         self.is_builtin = True
         self.settings: list[tuple[type, dict[str, Any]]] = []  # of each component: its class, and attributes by name
         self._places: dict[int, int] = {}  # of the components in that list, by identity
+        self._others: list[object] = []  # kept, so that no object gets the identity of an earlier one
         for x in things:
             self._frozen(x)
 
@@ -73,18 +74,19 @@ class Snapshot:
             return x.shape, x.dtype.str, x.tobytes()
         if type(x) is np.random.Generator:
             return repr(x.bit_generator.state)
-        if isinstance(x, COMPONENTS) or (_is_package(module) and not isinstance(x, Support)):
+        if isinstance(x, COMPONENTS) or (module.startswith(PACKAGE) and not isinstance(x, Support)):
             return self._component(x)
-        self.is_builtin &= module.partition(".")[0] in DATA or _is_package(str(getattr(x, "__module__", "")))
-        return _Same(x)
+        self.is_builtin &= module.partition(".")[0] in DATA or str(getattr(x, "__module__", "")).startswith(PACKAGE)
+        self._others.append(x)
+        return type(x), id(x)
 
-    def _component(self, x: Any) -> Any:
+    def _component(self, x: Any) -> int:
         """The place of a component, whose attributes become settings when it is first seen."""
         if id(x) not in self._places:
             self._places[id(x)] = len(self.settings)
             attributes: dict[str, Any] = {}
             self.settings.append((type(x), attributes))
-            self.is_builtin &= _is_builtin_class(type(x))  # type: ignore[arg-type]
+            self.is_builtin &= all(base.__module__.startswith(PACKAGE) for base in type(x).__mro__[:-1])
             ignored = _ignored(x)
             for name, value in vars(x).items():
                 if type(value) in PLAIN:
@@ -93,27 +95,6 @@ class Snapshot:
                 elif name not in ignored:
                     attributes[name] = self._frozen(value)
         return self._places[id(x)]
-
-
-class _Same:
-    """An object that is equal to itself alone."""
-
-    def __init__(self, x: object) -> None:
-        self.x = x
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.x is other.x
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-@cache
-def _is_builtin_class(cls: type) -> bool:
-    return all(_is_package(base.__module__) for base in cls.__mro__ if base is not object)
-
-
-def _is_package(module: str) -> bool:
-    return module.startswith("matgrad.")
 
 
 def _ignored(x: Any) -> tuple[str, ...]:
@@ -130,20 +111,18 @@ def _ignored(x: Any) -> tuple[str, ...]:
 def isolated(M: MultilayerPerceptron, loss: LossFunction | None) -> tuple[MultilayerPerceptron, Any]:
     """Copies that share the state of M; a step that changes attributes of them, also in place, leaves M as it is."""
     clone, own_loss = M.clone(), copy.copy(loss)
-    components: list[Any] = [clone] if loss is None else [clone, own_loss]
-    for _, layer in clone.walk():
-        components += [layer, *layer._optimizers.values()]
-    for x in components:
+    for x in (clone, own_loss, *(part for _, layer in clone.walk() for part in (layer, *layer._optimizers.values()))):
         _own_attributes(x)
     return clone, own_loss
 
 
 def _own_attributes(x: Any) -> None:
     """Give a copy of a component lists, arrays, generators and activation functions of its own."""
-    for name, value in list(vars(x).items()):
+    for name, value in list(getattr(x, "__dict__", {}).items()):
         if name in ("layers", "_optimizers", *_ignored(x)):
             continue
-        if type(value) in MUTABLE or isinstance(value, ActivationFunction):
+        if isinstance(value, ActivationFunction):
+            vars(x)[name] = copy.copy(value)
+            _own_attributes(vars(x)[name])
+        elif type(value) in MUTABLE:
             vars(x)[name] = copy.deepcopy(value) if type(value) is np.random.Generator else copy.copy(value)
-            if isinstance(value, ActivationFunction):
-                _own_attributes(vars(x)[name])

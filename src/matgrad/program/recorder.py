@@ -6,12 +6,10 @@ primitives of the table are recorded, because the rest of it is written in terms
 
 from __future__ import annotations
 
-import abc
 import copy
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
@@ -28,14 +26,12 @@ from matgrad.program.naming import Naming
 from matgrad.program.operations import OPERATIONS, ROWS
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.purity import Snapshot, is_builtin, isolated
-from matgrad.program.shapes import BoundSize, Shape, Size, size_name
+from matgrad.program.shapes import BoundSize, Shape, Size, is_number_of_elements, size_name
 from matgrad.program.text import state_name
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
-    from matgrad.loss_functions import LossFunction
-    from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.program.computations import Computation
 
 Signature = tuple[Shape, str]  # shape and dtype
@@ -228,8 +224,9 @@ class RecordedMatrix:
             problem = f"np.{ufunc.__name__} of {self._description}: expected an operation of the table"
             return self.recording.fail(problem)
         left, right = operands
-        forward, reflected = OPERATORS[ufunc]
-        return getattr(left, forward)(right) if isinstance(left, RecordedMatrix) else getattr(right, reflected)(left)
+        if isinstance(left, RecordedMatrix):
+            return getattr(left, f"__{OPERATORS[ufunc]}__")(right)
+        return getattr(right, f"__r{OPERATORS[ufunc]}__")(left)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, operands: Any = (), options: Any = None) -> Any:
@@ -307,13 +304,6 @@ class RecordedSupport:
         return f"recorded {self.matrix.value.name} of shape {self.matrix.shape}"
 
 
-def _with_recorded_operations(cls: type[Backend]) -> type[Backend]:
-    """The backend, with a recording method for every operation in the list that it does not define."""
-    for name in cls.__abstractmethods__ & OPERATIONS.keys():
-        setattr(cls, name, recording_method(name))
-    return abc.update_abstractmethods(cls)
-
-
 def recording_method(operation: str) -> Callable[..., RecordedMatrix]:
     """The method of the backend for an operation on matrices."""
     return lambda self, X, *others: X._record(operation, X, *map(X._lift, others))
@@ -324,12 +314,12 @@ def _on_support(operation: str) -> Callable[..., Any]:
     return lambda self, S, X, *others: X._record(operation, X.recording.support(S), X, *others)
 
 
-@_with_recorded_operations
 class RecorderBackend(Backend):
     """The table on recorded matrices; the methods below take more than matrices, the others are generated."""
 
     name = "recorder"
     has_sparse = True
+    locals().update({name: recording_method(name) for name in Backend.__abstractmethods__ & OPERATIONS.keys()})
 
     def full(self, value: Any, m: Any, n: Any, like: RecordedMatrix) -> Any:
         return like._lift(value, (m, n))
@@ -374,13 +364,7 @@ class RecorderBackend(Backend):
 
 register_matrix_type(RecordedMatrix, RecorderBackend())  # type: ignore[abstract]
 
-# NumPy's operators, and the methods for them if the recorded matrix is on the left or only on the right
-OPERATORS = {
-    np.add: ("__add__", "__radd__"),
-    np.subtract: ("__sub__", "__rsub__"),
-    np.multiply: ("__mul__", "__rmul__"),
-    np.true_divide: ("__truediv__", "__rtruediv__"),
-}
+OPERATORS = {np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "truediv"}  # and their methods
 
 
 def record(
@@ -415,7 +399,6 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
     model, loss = isolated(computation.template, computation.loss)
     computation, before = copy.copy(computation), Snapshot(model, loss)
     computation.loss = loss
-    _check_methods(model)
     names = computation.names(len(inputs))
     signatures = _signatures(state, dict(zip_longest(names, inputs)))
     X = values_of(inputs[0])
@@ -424,10 +407,17 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
     def recorded(signatures: Mapping[str, Signature]) -> Program:
         return record(run, signatures, Recording(names, type(X), dtypes))
 
-    def run(recording: Recording, matrices: dict[str, RecordedMatrix]) -> dict[str, RecordedMatrix]:
-        own = {name: matrices[name] for name in state}
-        with _labelled(recording, model, loss):
-            return computation.run(model, own, *(_joined(matrices, name) for name in names))
+    def run(recording: Recording, matrices: dict[str, Any]) -> dict[str, RecordedMatrix]:
+        recording.naming = naming = Naming(model, loss)
+        given: list[Any] = [matrices[name] for name in names]
+        if EXAMPLES in matrices:
+            given[0] = SparseMatrix(matrices[EXAMPLES], given[0])
+        try:
+            outputs = computation.run(model, {name: matrices[name] for name in state}, *given)
+            naming.assign(_value)
+        finally:
+            naming.clear()
+        return outputs
 
     def gives_the_same(signatures: Mapping[str, Signature]) -> bool:
         """Whether another recording gives the same program."""
@@ -447,66 +437,52 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
             kept = ", ".join(dict.fromkeys(changed)) or "something"
             raise HiddenStateError(f"a layer keeps {kept} from step to step, which is not in `buffers`")
     if EXAMPLES in signatures:
-        _check_examples(program, is_resizable)
+        sized = [x.operation for x in program.instructions if "nnz(X)" in map(size_name, x.shape)]
+        if sized or not is_resizable:
+            found = next(iter(sized), "a number")
+            raise RecordingError(f"{found} depends on how many elements a sparse X has; expected products of X alone")
     used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *names}
     used_inputs = {name: x for name, x in program.inputs.items() if name in used}
     return Program(used_inputs, program.outputs, is_resizable=is_resizable)
+
+
+def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Signature]:
+    """The shape and dtype of everything in the state and of every input, all of one backend.
+
+    The number of examples is named N, and numbers of stored elements are named, such as nnz(W1).
+    """
+    X, matrices, supports = inputs["X"], matrices_of(state), supports_of(state)
+    given = {name: values_of(x) for name, x in inputs.items() if hasattr(x, "shape")}
+    backend = backend_of(*matrices.values(), *given.values())
+    N = BoundSize(X.shape[0], "N")
+    nnz = {name: BoundSize(S.nnz, f"nnz({state_name(name.removesuffix(SUPPORT))})") for name, S in supports.items()}
+    found: dict[str, Signature] = {name: (tuple(A.shape), backend.dtype(A)) for name, A in matrices.items()}
+    found |= {name: ((1, nnz[support]), found[name][1]) for name, support in sized_by_supports(state).items()}
+    found |= {name: ((*S.shape, nnz[name]), "int32") for name, S in supports.items()}
+    for name, x in inputs.items():
+        shape = getattr(x, "shape", ())
+        shape = (N if shape[0] == N else shape[0], *shape[1:]) if shape else ()
+        found[name] = shape, backend.dtype(given[name if shape else "X"])
+    if isinstance(X, SparseMatrix):
+        shape, dtype = found["X"]
+        elements = BoundSize(max(X.support.nnz, 1), "nnz(X)")  # which differs from batch to batch
+        found |= {"X": ((1, elements), dtype), EXAMPLES: ((*shape, elements), "int32")}
+    return found
 
 
 def _grown(signatures: Mapping[str, Signature]) -> dict[str, Signature]:
     """The signatures with one element more in every support: a program that stays the same fits any number."""
 
     def size(n: int) -> int:
-        return BoundSize(n + 1, n.name) if isinstance(n, BoundSize) and n.name.startswith("nnz(") else n
+        return BoundSize(n + 1, size_name(n)) if is_number_of_elements(n) else n
 
     return {name: (tuple(map(size, shape)), dtype) for name, (shape, dtype) in signatures.items()}
 
 
-def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Signature]:
-    """The shape and dtype of everything in the state and of every input, all of one backend.
-
-    The number of examples is named N.
-    """
-    X = inputs["X"]
-    given = (values_of(x) for x in inputs.values() if hasattr(x, "shape"))
-    backend = backend_of(*matrices_of(state).values(), *given)
-    N = BoundSize(X.shape[0], "N")
-
-    def signature(x: Any) -> Signature:
-        if not getattr(x, "shape", ()):
-            return (), backend.dtype(values_of(X))
-        return (N if x.shape[0] == N else x.shape[0], *x.shape[1:]), backend.dtype(values_of(x))
-
-    found = state_signatures(state) | {name: signature(x) for name, x in inputs.items()}
-    if isinstance(X, SparseMatrix):
-        shape, dtype = found["X"]
-        nnz = BoundSize(max(X.support.nnz, 1), "nnz(X)")  # which differs from batch to batch
-        found |= {"X": ((1, nnz), dtype), EXAMPLES: ((*shape, nnz), "int32")}
-    return found
-
-
-def _check_examples(program: Program, is_resizable: bool) -> None:
-    """Raise RecordingError if anything but products is computed from the elements of sparse examples."""
-    sized = [x for x in program.instructions if "nnz(X)" in map(size_name, x.shape)]
-    if sized or not is_resizable:
-        found = sized[0].operation if sized else "a number"
-        raise RecordingError(f"{found} depends on how many elements a sparse X has; expected products of X alone")
-
-
-def _joined(matrices: Mapping[str, Any], name: str) -> Any:
-    """The matrix of this name; a sparse one if there is a support for it."""
-    support = matrices.get(f"{name}{SUPPORT}")
-    return matrices[name] if support is None else SparseMatrix(support, matrices[name])
-
-
-def state_signatures(state: Mapping[str, Any]) -> dict[str, Signature]:
-    """The shape and dtype of everything in a state; numbers of stored elements are named, such as nnz(W1)."""
-    matrices = matrices_of(state)
-    found = {name: (tuple(X.shape), backend_of(X).dtype(X)) for name, X in matrices.items()}
-    names = {name: f"nnz({state_name(name.removesuffix(SUPPORT))})" for name in supports_of(state)}
-    nnz = {name: BoundSize(S.nnz, names[name]) for name, S in supports_of(state).items()}
-    found |= {name: ((1, nnz[support]), found[name][1]) for name, support in sized_by_supports(state).items()}
-    return found | {name: ((*S.shape, nnz[name]), "int32") for name, S in supports_of(state).items()}
+def _value(X: Any) -> Value | None:
+    """The recorded value of a matrix, or of the elements of a sparse one; None of anything else."""
+    X = values_of(X)
+    return X.value if type(X) is RecordedMatrix else None
 
 
 def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> None:
@@ -522,20 +498,18 @@ def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inpu
 
 
 def listing(program: Program) -> list[tuple[Any, ...]]:
-    """The values and outputs in a form in which two recordings can be compared."""
+    """The values and outputs in a form in which two recordings can be compared.
+
+    In a number, NaN is equal to itself, and 0.0 is not -0.0.
+    """
     indices = {value: i for i, value in enumerate(program.values)}
-    values = [
-        (v.operation, *map(size_name, v.shape), v.dtype, _key(v), *(indices[x] for x in v.operands))
-        for v in program.values
-    ]
-    return [*values, *((name, indices[value]) for name, value in program.outputs.items())]
-
-
-def _key(value: Value) -> Any:
-    """What tells a number, an input or a support from others: NaN is equal to itself, and 0.0 is not -0.0."""
-    if value.operation == "number":
-        return type(value.number).__name__, repr(value.number)
-    return (value.name, id(value.support)) if value.kind == "source" else None
+    lines: list[tuple[Any, ...]] = []
+    for v in program.values:
+        number = type(v.number).__name__, repr(v.number)
+        source = (v.name, id(v.support)) if v.kind == "source" else ()
+        operands = [indices[x] for x in v.operands]
+        lines.append((v.operation, *map(size_name, v.shape), v.dtype, *number, *source, *operands))
+    return [*lines, *((name, indices[value]) for name, value in program.outputs.items())]
 
 
 def _place() -> str:
@@ -548,39 +522,3 @@ def _place() -> str:
     code, this = frame.f_code, frame.f_locals.get("self")
     name = f"{type(this).__name__}.{code.co_name}" if this is not None else code.co_name
     return f" in {name}, {Path(code.co_filename).name}, line {frame.f_lineno}"
-
-
-@contextmanager
-def _labelled(recording: Recording, model: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[None]:
-    """Label and name the recorded values by the equation, loss or optimizer that computes them."""
-    recording.naming = naming = Naming(model, loss)
-    try:
-        yield
-        naming.assign(_value)
-    finally:
-        recording.naming = None
-        naming.clear()
-    stored = [("DY", getattr(model.layers[-1], "_DY", None))]
-    for i, layer in model.walk():
-        names = (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX")
-        stored += [(f"{name}{i}", getattr(layer, name, None)) for name in names]
-    for name, X in stored:
-        if type(X) is RecordedMatrix:
-            X.value.name = X.value.name or name
-
-
-def _value(X: Any) -> Value | None:
-    """The recorded value of a matrix, or of the elements of a sparse one; None of anything else."""
-    X = values_of(X)
-    return X.value if type(X) is RecordedMatrix else None
-
-
-def _check_methods(model: MultilayerPerceptron) -> None:
-    """Raise RecordingError if a method was replaced in one object: it is bound to the original, not to this copy."""
-    layers = [layer for _, layer in model.walk()]
-    things: list[tuple[Any, str]] = [(layer, name) for layer in layers for name in ("feedforward", "backpropagate")]
-    things += [(thing, "optimize") for thing in (model, *layers)] + [(model, "backpropagate")]
-    things += [(optimizer, "apply") for layer in layers for optimizer in layer._optimizers.values()]
-    for thing, name in things:
-        if name in vars(thing):
-            raise RecordingError(f"the method {name} of one {type(thing).__name__} object was replaced")

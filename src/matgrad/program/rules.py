@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ Rule = Callable[[Value, Uses], Value | None]  # an equal value that is cheaper, 
 
 def optimized(program: Program) -> Program:
     """The program after all rules: simplified, then fused, with nothing dead and nothing computed twice."""
-    for rules in (SIMPLIFICATIONS, TRANSPOSITIONS, FUSIONS, CONTIGUOUS, ()):
+    for rules in (SIMPLIFICATIONS, TRANSPOSITIONS, FUSIONS, (contiguous,), ()):
         program = rewritten(program, rules)
     return with_separate_outputs(program)
 
@@ -25,23 +25,17 @@ def optimized(program: Program) -> Program:
 def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
     """The program with the rules applied to every value; equal expressions become one value."""
     uses = program.uses()
-    new: dict[Value, Value] = {}
     known: dict[tuple[Any, ...], Value] = {}
-    for value in program.values:
-        result = reading(value, new)
+
+    def rewrite(value: Value, result: Value) -> Value:
         uses[result] = uses[value]
         for rule in rules:
             result = rule(result, uses) or result
-        new[value] = known.setdefault(result.key(), result)
-        uses[new[value]] = max(uses[new[value]], uses[value])
-    outputs = {name: new[value] for name, value in program.outputs.items()}
-    return Program(program.inputs, outputs)
+        result = known.setdefault(result.key(), result)
+        uses[result] = max(uses[result], uses[value])
+        return result
 
-
-def reading(value: Value, new: Mapping[Value, Value]) -> Value:
-    """The value with new operands in place of its own."""
-    operands = tuple(new[x] for x in value.operands)
-    return value if operands == value.operands else replace(value, operands=operands)
+    return program.mapped(rewrite)
 
 
 def with_separate_outputs(program: Program) -> Program:
@@ -71,18 +65,20 @@ def with_separate_exchange(program: Program) -> Program:
     does one that overwrites its operand, of a value that anything else reads, in whatever order.
     """
     factors, uses = _dense_factors(program), program.uses()
-    new: dict[Value, Value] = {}
-    for value in program.values:
-        new[value] = reading(value, new)
-        if value.kind == "collective":
-            (X,) = value.operands
-            is_unsuitable = X.kind in ("source", "view") or X.operation in PADDED or X in factors
-            # it leaves its result where its operand was, or the sum of which it takes a part
-            overwrites = OPERATIONS[value.operation].in_place or value.operation.startswith("reduce_scatter")
-            if is_unsuitable or (overwrites and uses[X] > 1):
-                copy = Value("copy", (new[X],), X.shape, X.dtype, equation=value.equation, order=value.order)
-                new[value] = replace(value, operands=(copy,))
-    return Program(program.inputs, {name: new[value] for name, value in program.outputs.items()})
+
+    def with_copy(value: Value, result: Value) -> Value:
+        if value.kind != "collective":
+            return result
+        (X,) = value.operands
+        is_unsuitable = X.kind in ("source", "view") or X.operation in PADDED or X in factors
+        # it leaves its result where its operand was, or the sum of which it takes a part
+        overwrites = OPERATIONS[value.operation].in_place or value.operation.startswith("reduce_scatter")
+        if not is_unsuitable and not (overwrites and uses[X] > 1):
+            return result
+        copy = Value("copy", result.operands, X.shape, X.dtype, equation=value.equation, order=value.order)
+        return replace(value, operands=(copy,))
+
+    return program.mapped(with_copy)
 
 
 # -- sparse examples: X Wᵀ reads rows of Wᵀ, and DWᵀ = Xᵀ DZ has rows for the features that occur -----------
@@ -105,19 +101,15 @@ def transposed_names(program: Program) -> set[str]:
 
 def with_transposed(program: Program, names: Iterable[str]) -> Program:
     """The program whose inputs and outputs of these names are stored transposed, with the names Wᵀ for W."""
-    inputs, outputs = dict(program.inputs), dict(program.outputs)
-    new: dict[Value, Value] = {}
-    for name in set(names) & inputs.keys():
-        W = inputs.pop(name)
-        inputs[name + TRANSPOSED] = replace(W, shape=W.shape[::-1], name=name + TRANSPOSED)
-        new[W] = _flip(inputs[name + TRANSPOSED])
-    for value in program.values:
-        new.setdefault(value, reading(value, new))
-    for name, value in program.outputs.items():
-        outputs[name] = new[value]
-        if name + TRANSPOSED in inputs:
-            outputs[name + TRANSPOSED] = _flip(outputs.pop(name))
-    return Program(inputs, outputs)
+    given = [X for name, X in program.inputs.items() if name in set(names)]
+    stored = {X: replace(X, shape=X.shape[::-1], name=X.name + TRANSPOSED) for X in given}
+    result = program.mapped(lambda X, new: _flip(stored[X]) if X in stored else new)
+    for X, new in stored.items():
+        del result.inputs[X.name]
+        result.inputs[new.name] = new
+        if X.name in result.outputs:
+            result.outputs[new.name] = _flip(result.outputs.pop(X.name))
+    return result
 
 
 def _is_of_examples(value: Value) -> bool:
@@ -226,14 +218,12 @@ def contiguous(value: Value, uses: Uses) -> Value | None:
     """A sparse product reads rows of its dense operands: what has other memory is copied once, for all products"""
     if value.kind != "sparse":
         return None
-    dense = _dense_operands(value)
-    operands = [_copied(x) if x.kind == "view" or (x in dense and _is_bound(x)) else x for x in value.operands]
+    operands = list(value.operands)
+    for k, x in enumerate(operands):
+        is_bound = x.operation == "input" or x.kind == "collective"  # its memory is the caller's: rows are not padded
+        if x.kind == "view" or (is_bound and x in _dense_operands(value)):
+            operands[k] = replace(x, operation="copy", operands=(x,), name="")
     return value.derived(value.operation, *operands)
-
-
-def _is_bound(value: Value) -> bool:
-    """Whether its memory is the caller's, with rows that are not padded: that of an input, or of a collective."""
-    return value.operation == "input" or value.kind == "collective"
 
 
 def _dense_factors(program: Program) -> set[Value]:
@@ -248,23 +238,16 @@ def _dense_operands(value: Value) -> tuple[Value, ...]:
     return value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
 
 
-def _copied(value: Value) -> Value:
-    """A copy of a matrix."""
-    return replace(value, operation="copy", operands=(value,), name="")
-
-
-CONTIGUOUS: tuple[Rule, ...] = (contiguous,)
-
-
 # -- fusions -----------------------------------------------------------------------------------
 
 
 def gated(value: Value, uses: Uses) -> Value | None:
     """A ⊙ step(Z) in one pass, with elements a_ij·[z_ij ≥ 0], which are nan where a_ij is; relu is Z ⊙ step(Z)"""
     match value:
-        case Value(operation="hadamard", operands=(A, Value(operation="step", operands=(Z,)))):
-            return value.derived("gate", A, Z)
-        case Value(operation="hadamard", operands=(Value(operation="step", operands=(Z,)), A)):
+        case Value(
+            operation="hadamard",
+            operands=(A, Value(operation="step", operands=(Z,))) | (Value(operation="step", operands=(Z,)), A),
+        ):
             return value.derived("gate", A, Z)
     return None
 
@@ -306,12 +289,12 @@ FUSIONS: tuple[Rule, ...] = (gated, summed_into_product, added_scaled)
 
 def _terms(value: Value) -> list[tuple[int, Value, Value]]:
     """(s, Y, P) for every way to write a sum or difference of matrices as Y + s·P."""
-    if value.is_scalar or value.operation not in ("add", "subtract"):
-        return []
-    X, Y = value.operands
-    if value.operation == "add":
-        return [(1, X, Y), (1, Y, X)]
-    return [(-1, X, Y)]
+    match value:
+        case Value(operation="add", operands=(X, Y), is_scalar=False):
+            return [(1, X, Y), (1, Y, X)]
+        case Value(operation="subtract", operands=(X, Y), is_scalar=False):
+            return [(-1, X, Y)]
+    return []
 
 
 def _factor(value: Value) -> tuple[Value, Value]:

@@ -33,11 +33,11 @@ def functions_in(scalar: str) -> set[str]:
 
 
 class ScalarWriter:
-    """Lines in another programming language, whose way of writing what differs is in the attributes."""
+    """Lines in Python or, in a subclass, another programming language: the attributes say how to write what differs."""
 
     call = "{function}({argument})"
-    power = "pow({base}, {exponent})"
-    step = "({argument} >= 0 ? 1 : 0)"
+    power = "power({base}, {exponent})"
+    step = "step({argument})"
     divide = ""  # the name of a function; without one it is an operator
     number = "{number}"
 
@@ -74,13 +74,6 @@ class ScalarWriter:
         raise ValueError(f"{ast.unparse(node)}: expected + - * / **, (x >= 0), a number or a function of one argument")
 
 
-class PythonWriter(ScalarWriter):
-    """Lines in Python, where conditions and powers are the functions `step` and `power`."""
-
-    power = "power({base}, {exponent})"
-    step = "step({argument})"
-
-
 def as_function(scalar: str, names: list[str], functions: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
     """The function of operands with these names that a line stands for, by functions with the names in it."""
-    return eval(f"lambda {', '.join(names)}: {PythonWriter()(scalar)}", dict(functions))
+    return eval(f"lambda {', '.join(names)}: {ScalarWriter()(scalar)}", dict(functions))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from matgrad.program.program import Program, Value
-from matgrad.program.rules import optimized, reading, with_separate_exchange
+from matgrad.program.rules import optimized, with_separate_exchange
 
 MESSAGE = 4 << 20  # bytes from which on sums are sent without waiting for more of them
 
@@ -37,10 +37,8 @@ def scheduled(program: Program) -> Program:
             message = messages(order)[arrived]
             order |= {value: None for value in left if value.operation == "receive" and value.operands[0] in message}
             arrived += 1
-    new: dict[Value, Value] = {}
-    for i, value in enumerate(dict.fromkeys(_beside_readers(program, order))):
-        new[value] = replace(reading(value, new), order=i)
-    return _with_values(program, new)
+    places = {value: i for i, value in enumerate(dict.fromkeys(_beside_readers(program, order)))}
+    return program.mapped(lambda value, x: replace(x, order=places[value]) if value in places else x)
 
 
 def messages(values: Iterable[Value]) -> list[list[Value]]:
@@ -85,12 +83,11 @@ def traffic(program: Program) -> list[Message]:
 
 def _lowered(program: Program) -> Program:
     """The program in which every ``all_reduce(X)`` is ``receive(send(X))``."""
-    new: dict[Value, Value] = {}
-    for value in program.values:
-        new[value] = reading(value, new)
-        if value.operation == "all_reduce":
-            new[value] = value.derived("receive", replace(new[value], operation="send", name=""))
-    return _with_values(program, new)
+
+    def lowered(value: Value, x: Value) -> Value:
+        return x.derived("receive", replace(x, operation="send", name="")) if x.operation == "all_reduce" else x
+
+    return program.mapped(lowered)
 
 
 def _is_ready(value: Value, order: Container[Value]) -> bool:
@@ -124,9 +121,3 @@ def _beside_readers(program: Program, order: Iterable[Value]) -> Iterator[Value]
         if value not in postponed:
             yield from (x for x in value.operands if x in postponed)
             yield value
-
-
-def _with_values(program: Program, new: Mapping[Value, Value]) -> Program:
-    """The program with new values in place of its own; inputs that it does not read stay as they are."""
-    inputs = {name: new.get(value, value) for name, value in program.inputs.items()}
-    return Program(inputs, {name: new[value] for name, value in program.outputs.items()})

@@ -139,6 +139,11 @@ def is_same(m: Any, n: Any) -> bool:
     return m is n or (m == n if isinstance(m, int) and isinstance(n, int) else size_name(m) == size_name(n))
 
 
+def is_number_of_elements(n: Any) -> bool:
+    """Whether a size is the number of stored elements of a sparse matrix."""
+    return str(size_name(n)).startswith("nnz(")
+
+
 class ShapeRule:
     """The shapes of the operands and, after the arrow, that of the result.
 
@@ -161,14 +166,10 @@ class ShapeRule:
         found = (_match(patterns, [*operands, result], {}) for patterns in self.alternatives)
         return next((sizes for sizes in found if sizes is not None), None)
 
-    def patterns(self, result: Shape, operands: Sequence[Shape]) -> list[Pattern]:
+    def patterns(self, *shapes: Shape) -> list[Pattern]:
         """The patterns of the operands and the result that these shapes fit; ``*`` of a matrix has two names."""
-        shapes = [*operands, result]
-        patterns = next(x for x in self.alternatives if _match(x, shapes, {}) is not None)
-        return [
-            tuple(f"*{axis}" for axis in range(len(shape))) if pattern == ANY else pattern
-            for pattern, shape in zip(patterns, shapes, strict=True)
-        ]
+        found = next(x for x in self.alternatives if _match(x, shapes, {}) is not None)
+        return [("*0", "*1")[: len(shape)] if x == ANY else x for x, shape in zip(found, shapes, strict=True)]
 
     def result(self, operands: Sequence[Shape], given: Mapping[str, Any]) -> Shape | None:
         """The shape of the result; None if those of the operands do not fit.
@@ -202,8 +203,3 @@ def _fits(pattern: Pattern, shape: Shape, sizes: dict[str, Any]) -> bool:
         first = sizes.setdefault("*", shape)
         return len(shape) in (0, 2) and len(first) == len(shape) and all(map(is_same, first, shape))
     return len(pattern) == len(shape) and all(map(is_same, map(sizes.setdefault, pattern, shape), shape))
-
-
-def product_of(names: str, sizes: Mapping[str, int]) -> int:
-    """The product of numbers and sizes, such as ``2 m k n``."""
-    return math.prod(int(name) if name.isdigit() else int(sizes[name]) for name in names.split())

@@ -23,12 +23,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Any, NamedTuple
 
 from matgrad.distributed.group import part
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import EXAMPLES, Program, Value
-from matgrad.program.shapes import BoundSize, Pattern, Shape, Size, size_name
+from matgrad.program.shapes import BoundSize, Pattern, Shape, Size, is_number_of_elements, size_name
 
 
 class Placement(Enum):
@@ -44,11 +43,7 @@ WHOLE, ROWS, COLUMNS, SUM = Placement
 AXES = (ROWS, COLUMNS)  # by the axis that is shared out
 
 
-class Choice(NamedTuple):
-    """A way to share out an operation: how it needs its operands, and how its result is then."""
-
-    operands: tuple[Placement, ...]
-    result: Placement
+Choice = tuple[list[Placement], Placement]  # a way to share out an operation: what its operands need, and its result
 
 
 def sharded(program: Program, placements: Mapping[str, Placement], rank: int, size: int) -> Program:
@@ -71,9 +66,7 @@ class _Sharder:
 
     def result(self) -> Program:
         """The program of the rank."""
-        read = set(self.program.values)
-        unread = [x for x in self.program.inputs.values() if x not in read]
-        for i, value in enumerate([*unread, *self.program.values]):
+        for i, value in enumerate(self.program.all_values):
             new, placement = self._placed(value)
             self.own[value] = replace(new, order=2 * i), placement  # those between are for collectives
         inputs = {name: self.own[value][0] for name, value in self.program.inputs.items()}
@@ -97,16 +90,18 @@ class _Sharder:
         if value.kind == "source":
             return self._source(value)
         if self._stays_sum(value):
-            return self._made(value, Choice(tuple(SUM for _ in value.operands), SUM))
+            return self._made(value, ([SUM] * len(value.operands), SUM))
         places = [self.own[x][1] for x in value.operands]
         places = [self.wishes.get(x, WHOLE) if p == SUM else p for x, p in zip(value.operands, places, strict=True)]
         choices = list(self._choices(value, places))
         if not choices:  # all of it by every rank
-            return self._made(value, Choice(tuple(WHOLE for _ in places), WHOLE))
+            return self._made(value, ([WHOLE] * len(places), WHOLE))
 
         def cost(choice: Choice) -> tuple[int, bool]:  # how many operands have to be gathered, and whether to add up
-            pairs = zip(places, choice.operands, strict=True)
-            return sum(place in AXES and place != need for place, need in pairs), choice.result == SUM
+            needs, result = choice
+            return sum(
+                place in AXES and place != need for place, need in zip(places, needs, strict=True)
+            ), result == SUM
 
         new, placement = self._made(value, min(choices, key=cost))
         if placement == SUM and OPERATIONS[value.operation].over == "max":
@@ -130,7 +125,7 @@ class _Sharder:
     def _choices(self, value: Value, places: list[Placement]) -> Iterator[Choice]:
         """The ways to share out an operation, one for each size by which an operand is."""
         operation = OPERATIONS[value.operation]
-        *operands, result = operation.shapes.patterns(value.shape, [x.shape for x in value.operands])
+        *operands, result = operation.shapes.patterns(*(x.shape for x in value.operands), value.shape)
         names = [x[AXES.index(place)] for x, place in zip(operands, places, strict=True) if place in AXES]
         for name in dict.fromkeys(names):
             shared = {"K", "nnz"} if value.kind == "sparse" and name in ("K", "nnz") else {name}
@@ -141,22 +136,21 @@ class _Sharder:
             if to and len(needed) == len(operands) and operation.kind != "other" and name != "1":
                 triples = zip(operands, places, needed, strict=True)
                 if all(place == need for x, place, need in triples if len(x) == 3):  # a support cannot be moved
-                    yield Choice(tuple(needed), to)
+                    yield needed, to
 
     def _made(self, value: Value, choice: Choice) -> tuple[Value, Placement]:
         """The value from operands that are placed so."""
-        operands = tuple(self.at(x, place) for x, place in zip(value.operands, choice.operands, strict=True))
-        return replace(value, operands=operands, shape=self._shape(value, choice.result)), choice.result
+        needs, result = choice
+        operands = tuple(map(self.at, value.operands, needs))
+        return replace(value, operands=operands, shape=self._shape(value, result)), result
 
     # -- other placements of a value ------------------------------------------------------------------
     def at(self, value: Value, placement: Placement) -> Value:
         """The value in this placement."""
         new, own = self.own[value]
-        if own == placement:
-            return new
-        if (value, placement) not in self.known:
+        if own != placement and (value, placement) not in self.known:
             self.known[value, placement] = self._moved(value, own, placement)
-        return self.known[value, placement]
+        return new if own == placement else self.known[value, placement]
 
     def _moved(self, value: Value, own: Placement, placement: Placement) -> Value:
         """The value in another placement than its own."""
@@ -173,10 +167,10 @@ class _Sharder:
         """This rank's part of a WHOLE value, computed as such: of a view, or element by element."""
         if value.kind not in ("view", "elementwise"):
             return None
-        *operands, result = OPERATIONS[value.operation].shapes.patterns(value.shape, [x.shape for x in value.operands])
+        *operands, result = OPERATIONS[value.operation].shapes.patterns(*(x.shape for x in value.operands), value.shape)
         name = result[AXES.index(placement)]
         places = [AXES[x.index(name)] if name in x else WHOLE for x in operands]
-        parts = tuple(self.at(x, place) for x, place in zip(value.operands, places, strict=True))
+        parts = tuple(map(self.at, value.operands, places))
         return replace(self.own[value][0], operands=parts, shape=self._shape(value, placement), name="")
 
     def _collective(self, operation: str, value: Value, x: Value, placement: Placement) -> Value:
@@ -218,11 +212,6 @@ def _check(program: Program, placements: Mapping[str, Placement]) -> None:
                     f"{name}, one value per element of {support}: expected both whole, or {name} in columns and "
                     f"{support} in rows, found {found.value} and {of_support.value}"
                 )
-
-
-def is_number_of_elements(n: Any) -> bool:
-    """Whether a size is the number of stored elements of a sparse matrix."""
-    return str(size_name(n)).startswith("nnz(")
 
 
 def _shared_out(pattern: Pattern, names: set[str]) -> Placement | None:

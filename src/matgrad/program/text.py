@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from matgrad.backends.base import DTYPES
 from matgrad.layers.state import SUPPORT
-from matgrad.program.operations import LEVELS, ROWS, Level, Notation
+from matgrad.program.operations import LEVELS, ROWS, Level, Style
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Size, size_name
 
@@ -20,15 +21,12 @@ Piece = tuple[str, Level]  # an expression, and how tightly it binds
 DEEPEST = 25  # the most operations nested in one line; a deeper value gets a line of its own
 
 
-def program_text(program: Program) -> str:
-    """The inputs, and one line for every value that has a name, is an output or is used twice, in order."""
-    return Printer(program).text()
-
-
 class Printer:
     """Names for the values of a program, and their expressions; a subclass may write them differently."""
 
+    style: Style = "text"
     times, top, like = "·", "ᵀ", ""
+    parenthesized: Callable[[str], str] = "({})".format
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -64,14 +62,6 @@ class Printer:
         """A size, or its name, as the index of a matrix."""
         return f"({n})" if "/" in str(n) else str(n)
 
-    def parenthesized(self, text: str) -> str:
-        """(text)"""
-        return f"({text})"
-
-    def notation(self, value: Value) -> Notation:
-        """How the operation of a value is written."""
-        return ROWS[value.operation].text_of(value)
-
     def inputs(self) -> list[Value]:
         """The inputs that are read."""
         return [x for x in self.program.values if x.operation == "input"]
@@ -89,7 +79,7 @@ class Printer:
         return equations
 
     def text(self) -> str:
-        """The inputs, then one equation per line."""
+        """The inputs, and one line for every value that has a name, is an output or is used twice, in order."""
         inputs = [f"{self.names[x]} {_sizes(x)}".strip() for x in self.inputs()]
         equations = self.equations()
         width = max((len(name) for name, _ in equations), default=0)
@@ -109,8 +99,9 @@ class Printer:
         """The expression that gives a value, and how tightly it binds."""
         if value.operation == "number":
             return self.number(value.number)
-        template, binds = self.notation(value)
-        sizes = ROWS[value.operation].shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
+        row = ROWS[value.operation]
+        template, binds = row.notation(self.style, value)
+        sizes = row.shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
         named = {name: self.size(size_name(n)) for name, n in sizes.items()} | {"like": self.like}
         return template.format(*(_Operand(self, x) for x in value.operands), **named), binds
 

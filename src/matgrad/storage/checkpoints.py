@@ -79,18 +79,15 @@ class Checkpoint:
     def restore(self, M: MultilayerPerceptron) -> None:
         """Give M the whole state, also that of its optimizers; M must be made as the model was."""
         with naming(self.path):
-            self._check_specification(M)
+            try:
+                specification = model_specification(M)
+            except ValueError:  # none describes it
+                specification = {}
+            for key in KEYS:
+                found = specification.get(key)
+                if found is not None and (known := self.model.get(key, found)) != found:
+                    raise ValueError(f"its model has {key} {known}, but this one has {key} {found}")
             replace_state(M, self.state, is_whole=True)
-
-    def _check_specification(self, M: MultilayerPerceptron) -> None:
-        """Raise if a model was not made like the one in the file."""
-        try:
-            found = model_specification(M)
-        except ValueError:  # none describes it
-            return
-        for key in KEYS:
-            if self.model.get(key, found[key]) != found[key]:
-                raise ValueError(f"its model has {key} {self.model[key]}, but this one has {key} {found[key]}")
 
 
 # -- files -------------------------------------------------------------------------------------
@@ -120,7 +117,7 @@ def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record:
 @dataclass
 class _Content:
     format: int
-    run: dict[str, Any]
+    run: RunState
     state: dict[str, Any]
     record: dict[str, Any]
 
@@ -134,10 +131,10 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         content = conform(parse_json(header["checkpoint"], finite=False), _Content)
         if content.format != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {content.format}")
-        run = conform(content.run, RunState)
+        run = content.run
         run.rows, run.callbacks = unpacked(run.rows, tensors), unpacked(run.callbacks, tensors)
         state = unpacked(content.state, tensors)
-        model, _ = read_description({"matgrad": np.array(header["model"])}, path)
+        model, _ = read_description(header["model"], path)
     return Checkpoint(run, state, content.record, model, Path(path))
 
 

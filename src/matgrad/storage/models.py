@@ -24,12 +24,11 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from matgrad.backends import backend_of
+from matgrad.backends import backend_of, convert
 from matgrad.backends.base import Array
-from matgrad.backends.conversion import convert
 from matgrad.datasets.checking import all_finite
 from matgrad.datasets.features import Features
-from matgrad.datasets.normalization import KINDS, Normalization
+from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import conform, is_safetensors, naming, parse_json, read_npz, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.writing import atomic_write
@@ -163,7 +162,7 @@ def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], pa
 def load_model(path: str | Path) -> SavedModel:
     """The model in a file that `save_model` wrote or in the file of a program, and the information in it."""
     content = read_arrays(path)
-    model, information = read_description(content, path)
+    model, information = read_description(content.get("matgrad"), path)
     if "problem" in model:
         raise OnlyWeightsError(f"{path}: {model['problem']}; make the model and use mg.load_weights")
     with naming(path):
@@ -205,14 +204,14 @@ def tensor_names(text: str, path: str | Path) -> dict[str, str]:
         return conform(parse_json(text)["tensors"], dict[str, str])
 
 
-def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_description(text: object, path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """How to make the model of a file, or its 'problem' where no specification can, and the information in it."""
-    if "matgrad" not in content:
+    if text is None:
         raise OnlyWeightsError(
             f"{path}: no model description in it, only weights; make the model and use mg.load_weights"
         )
     with naming(path, DAMAGED):
-        description = conform(parse_json(str(content["matgrad"])), Description)
+        description = conform(parse_json(str(text)), Description)
         if description.format != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {description.format}")
         conform(description.information, Information)
@@ -236,8 +235,6 @@ def _normalization(
     kind = information.get("normalize_targets" if prefix else "normalize")
     if kind in (None, "none"):
         return None
-    if kind not in KINDS:
-        raise ValueError(f"unknown normalization {kind!r}; known: {', '.join(KINDS)}")
     rows = [content.get(f"extra.{prefix}{name}", np.empty(0)) for name in NORMALIZATION]
     are_numbers = all(row.shape == (1, size) and row.dtype.kind in "fiu" and all_finite(row) for row in rows)
     if not (are_numbers and (rows[1] > 0).all()):

@@ -16,9 +16,7 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import Array
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
-from matgrad.distributed import is_first
-from matgrad.distributed.agreement import agree
-from matgrad.distributed.group import Alone, Request, current
+from matgrad.distributed.group import Alone, Request, current, is_first
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import TrainingStep
 from matgrad.foundation.imports import deferred
@@ -283,7 +281,7 @@ class Training:
         self._called = [callback for callback in self.callbacks if is_first() or not callback.only_first]
         if self.group.size > 1:
             schedule = "every step" if self.per_step else "every epoch"
-            agree(self.group, fingerprint_of_run(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
+            self.group.agree(fingerprint_of_run(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             at_end.callback(lambda: setattr(self.M, "history", self.history))
@@ -321,7 +319,7 @@ class Training:
         self._epoch_data, self._is_in_epoch = data, True
         self.learning_rate = checked_rate(self._schedule, self.epoch)
         if self.group.size > 1:
-            agree(self.group, fingerprint_of_epoch(self, data), "the start of an epoch")
+            self.group.agree(fingerprint_of_epoch(self, data), "the start of an epoch")
         is_whole, is_lost = True, False
         with counted(M):
             M.train()
@@ -406,7 +404,7 @@ class Training:
         self._restore_generator()
         for i, (self.X, self.T, *self.s) in enumerate(batches):
             if i == 0 and self.group.size > 1:
-                agree(self.group, fingerprint_of_batch(self.X, self.T, *self.s), "the first batch")
+                self.group.agree(fingerprint_of_batch(self.X, self.T, *self.s), "the first batch")
             self.state = self.M.state()
             yield self.X, self.T, *self.s
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 import os
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any
@@ -17,15 +16,16 @@ import triton.language as tl
 
 from matgrad.backends.base import Array
 from matgrad.engines.cuda import functions, sparse
-from matgrad.engines.cuda.fusion import Group, grouped, homes, located, ordered
+from matgrad.engines.cuda.fusion import Group, grouped, located
 from matgrad.engines.cuda.graphs import Launch, run_side_by_side
 from matgrad.engines.cuda.index import Index
-from matgrad.engines.cuda.source import ALIGNED, Source, write
+from matgrad.engines.cuda.source import Source, write
 from matgrad.engines.cuda.tiles import method, product_tile
+from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.layers.state import State, matrices_of
-from matgrad.program.buffers import base, in_place_operands
+from matgrad.program.buffers import Buffer, Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.scalars import functions_in
@@ -34,14 +34,10 @@ from matgrad.program.scalars import functions_in
 class CudaKernels(TorchKernels):
     """The instructions of a program on a GPU; the host waits for none, so that all can be captured in a graph."""
 
-    sparse_product = staticmethod(sparse.sparse_product)
-    sparse_transposed_product = staticmethod(sparse.sparse_transposed_product)
-    transposed_sum = staticmethod(sparse.transposed_sum)
-    dense = staticmethod(sparse.dense)
-    sampled_product = staticmethod(sparse.sampled_product)
-    sampled_sum = staticmethod(sparse.sampled_sum)
-    sparse_gradients = staticmethod(sparse.sparse_gradients)
-    uniform_on = staticmethod(sparse.uniform_on)
+    sparse_product, sparse_gradients = staticmethod(sparse.sparse_product), staticmethod(sparse.sparse_gradients)
+    transposed_sum = sparse_transposed_product = staticmethod(sparse.transposed_sum)
+    sampled_sum = sampled_product = staticmethod(sparse.sampled_sum)
+    dense, uniform_on = staticmethod(sparse.dense), staticmethod(sparse.uniform_on)
 
     def readable(self, X):
         return X.contiguous()
@@ -53,42 +49,46 @@ class CudaKernels(TorchKernels):
         return Index(S, like.device)
 
 
-class FusedExecutor:
-    """A program with memory, as `matgrad.engines.executor.Executor`: its values are computed in groups.
+class FusedExecutor(Executor):
+    """A program with memory, whose values are computed in groups.
 
-    Its inputs have fixed memory, `inputs`, of which X may be stored by columns; so it can be captured in a CUDA graph.
+    Inputs that have the strides of their buffers are read where they are: so it can be captured in a CUDA graph.
     """
 
     def __init__(self, program: Program, kernels: Kernels, state: State, matmul: str = "float32") -> None:
-        self.program, self.kernels, self.matmul = program, kernels, matmul
-        joins = hasattr(kernels, "sparse_gradients")
-        self.groups = grouped(program, lambda product: method(product, matmul), joins_gradients=joins)
-        self.written = {group: self._outgoing(group) for group in self.groups}
-        self.flipped = self._flips(state)
-        self.replaced: dict[Value, str] = {}  # outputs that are computed in the memory of the input of their name
-        self.copied: dict[str, Value] = {}  # outputs that are copied there at the end
-        self._replace_inputs()
-        self.sources = {g: write(g, self.written[g], self.strides, matmul) for g in self.groups if g.kind != "call"}
-        self._like = next(x for x in state.values() if isinstance(x, torch.Tensor))
-        names = {name: x for name, x in program.inputs.items() if name not in state}
-        self.inputs = {name: self._empty(x) for name, x in names.items() if x.operation != "support"}
-        self.constants: dict[Value, Array] = {}
-        self.memory: dict[Value, Array] = {}  # of values that are not in the memory of an input
-        self.parts: dict[Value, Array] = {}  # of products that are summed in parts
-        self._allocate()
-        self.bind(state)
+        self.matmul = matmul
+        super().__init__(program, kernels, state)
+        self.inputs: State = {}  # copies of those with other strides, or on another device
         if self._like.is_cuda:
             self._compile()
 
-    # -- what is computed where ----------------------------------------------------------------
-    def _outgoing(self, group: Group) -> list[Value]:
-        """The values of a group that others read, or that are outputs."""
-        if group.kind == "parts":
-            return []
-        readers = {x for other in self.groups if other is not group for x in other.operands}
-        readers |= set(self.program.outputs.values())
-        return [value for value in group.values if value in readers]
+    def _planned(self, state: State) -> Plan:
+        joins = hasattr(self.kernels, "sparse_gradients")
+        self.groups = grouped(self.program, lambda product: method(product, self.matmul), joins_gradients=joins)
+        self.parts = {g.values[0]: self._parts_of(g.values[0]) for g in self.groups if g.kind == "parts"}
+        return Plan(self.program, self.groups, self._flips(state))
 
+    def _parts_of(self, product: Value) -> Buffer:
+        """Memory for the parts of a product."""
+        tile = product_tile(product, self.matmul, "parts", False)
+        return Buffer((tile.parts * product.shape[0] * product.shape[1],), product.dtype)
+
+    def _kernel_for(self, group: Group) -> tuple[Callable[..., None], Value, list[int]]:
+        value, *others = group.values
+        if group.kind != "call":
+            source = write(group, lambda x: self.plan.buffers[x].strides, self.matmul)
+            read = [self._slot(self.parts[x] if x is group.product else x) for x in source.read]
+            written = [self._slot(self.parts[value])] if group.kind == "parts" else map(self._slot, group.written)
+            return Kernel(source), value, [*written, *read]
+        if not others:
+            return super()._kernel_for(group)
+        (DW,) = others  # both gradients of a sparse layer: Wᵀ A, and β·C + α·(A Bᵀ)_S
+        operands = [self._slot(x, value) for x in value.operands]
+        _, *sums, _, B = (self._slot(x, DW) for x in DW.operands)
+        kernel = self.kernels.sparse_gradients  # type: ignore[attr-defined]
+        return kernel, value, [self._slot(value), self._slot(DW), *operands, B, *sums]
+
+    # -- what is computed where ----------------------------------------------------------------
     def _flips(self, state: State) -> set[Value]:
         """The values that are stored by columns: one of two factors that would both be read along the sum.
 
@@ -107,157 +107,53 @@ class FusedExecutor:
                 flipped |= {next((x for x in (a, b) if x not in fixed), a)} - fixed
         return flipped
 
-    def strides(self, value: Value) -> tuple[int, int]:
-        """The strides of a matrix."""
-        m, n = value.shape
-        return (1, -(-m // ALIGNED) * ALIGNED) if value in self.flipped else (n, 1)
-
-    def _replace_inputs(self) -> None:
-        """Order the groups so that outputs can be computed where the inputs of their names are, where possible."""
-        home, later = homes(self.groups), list[tuple[Group, Group]]()
-        for name, value in self.program.outputs.items():
-            old, own = self.program.inputs.get(name), home.get(value)
-            if old is None or old is value:
-                continue
-            groups = None
-            if own is not None and self._reads_in_place(own, old, value):
-                readers = [(g, own) for g in self.groups if g is not own and old in g.operands]
-                groups = ordered(self.groups, home, [*later, *readers])
-            if groups is None:
-                self.copied[name] = value
-            else:
-                self.groups, self.replaced[value] = groups, name
-                later += readers
-
-    def _reads_in_place(self, group: Group, old: Value, new: Value) -> bool:
-        """Whether a group that computes `new` in the memory of `old` reads each element of it before."""
-        if old not in group.operands:
-            return True
-        if group.kind == "call":
-            is_joined = len(group.values) > 1 and new is group.values[1]  # where w may be read: see `sparse_gradients`
-            return old not in map(base, new.operands[-2:]) if is_joined else old in in_place_operands(new)
-        if group.kind == "product" and old in map(base, group.factors):
-            return False
-        reads = [located(x) for value in group.values for x in value.operands]
-        return (old, True) not in reads and group.has_layout(old.shape)
-
-    # -- memory --------------------------------------------------------------------------------
-    def _empty(self, value: Value) -> Array:
-        """Memory for a value."""
-        strides = self.strides(value) if value.shape else ()
-        dtype = getattr(torch, value.dtype)
-        return torch.empty_strided(value.shape, strides, dtype=dtype, device=self._like.device)
-
-    def _allocate(self) -> None:
-        """Memory for all values that are written and are not in the memory of an input; large matrices share it."""
-        last = {x: k for k, group in enumerate(self.groups) for x in group.operands}
-        kept = set(self.program.outputs.values())
-        free: dict[tuple, list[Array]] = defaultdict(list)
-        for k, group in enumerate(self.groups):
-            if group.kind == "parts":
-                (value,) = group.values
-                tile = product_tile(value, self.matmul, "parts", False)
-                size = (tile.parts * value.shape[0] * value.shape[1],)
-                self.parts[value] = self.kernels.empty(size, value.dtype, self._like)
-            for value in self.written[group]:
-                if value not in self.replaced:
-                    key = value.shape, value.dtype, value in self.flipped
-                    self.memory[value] = free[key].pop() if free[key] else self._empty(value)
-            for x in {*group.operands, *self.written[group]} & self.memory.keys():
-                if last.get(x, -1) <= k and x not in kept:
-                    free[x.shape, x.dtype, x in self.flipped].append(self.memory[x])
+    def _empty(self, x: Buffer | Value) -> Array:
+        if not isinstance(x, Buffer) or not x.is_flipped:
+            return super()._empty(x)
+        return torch.empty_strided(x.shape, x.strides, dtype=getattr(torch, x.dtype), device=self._like.device)
 
     def bind(self, state: State) -> None:
-        """Go on with other matrices and supports of the same sizes."""
         for name, X in matrices_of(state).items():
             if not X.is_contiguous():
                 raise ValueError(f"{name}: expected rows that follow each other in memory, found strides {X.stride()}")
-        self.state = state
-        self.launches = [self._launch(group) for group in self.groups]
-        self.launches += [
-            self._call("copy", [self.state[name]], [self._tensor(value)]) for name, value in self.copied.items()
-        ]
+        super().bind(state)
 
-    def _tensor(self, x: Value, user: Value | None = None) -> Any:
-        """What a kernel gets for an operand: a matrix, a view of one, a support, or a number.
-
-        A call gets a plain number if it takes one.
-        """
-        if x.kind == "view":
-            X = self._tensor(x.operands[0])
-            return X.T if x.operation == "transpose" else self.kernels.repeat(X, x.shape)
-        if x.operation == "support":
-            return x.support or self.state[x.name]
-        if x.operation == "number":
-            if user is not None and OPERATIONS[user.operation].takes_numbers:
-                return x.number
-            if x not in self.constants:
-                self.constants[x] = self.kernels.empty((), x.dtype, self._like)
-                self.constants[x][...] = x.number
-            return self.constants[x]
-        name = self.replaced.get(x, x.name if x.operation == "input" else "")
-        return self.state[name] if name in self.state else self.inputs[name] if name else self.memory[x]
-
-    # -- launches ------------------------------------------------------------------------------
-    def _launch(self, group: Group) -> Launch:
-        """The call that computes a group."""
-        if group.kind != "call":
-            read, written = self._arguments(group)
-            run = partial(_launch, self.sources[group], read + written)
-            return Launch(run, _addresses(read), _addresses(written), may_move=True)
-        value, *others = group.values
-        operands = [self._tensor(x, value) for x in value.operands]
-        if not others:
-            return self._call(value.operation, [self._tensor(value)], operands)
-        (DW,) = others  # both gradients of a sparse layer: Wᵀ A, and β·C + α·(A Bᵀ)_S
-        _, *sums, _, B = (self._tensor(x, DW) for x in DW.operands)
-        return self._call("sparse_gradients", [self._tensor(value), self._tensor(DW)], [*operands, B, *sums])
-
-    def _call(self, operation: str, written: list[Array], read: list[Any]) -> Launch:
-        """A call of one of the kernels, which may use memory and libraries that belong to the present stream."""
-        run = partial(getattr(self.kernels, operation), *written, *read)
-        return Launch(run, _addresses(read), _addresses(written), may_move=False)
-
-    def _arguments(self, group: Group) -> tuple[list[Array], list[Array]]:
-        """What a generated kernel reads, and what it writes."""
-        source = self.sources[group]
-        read = [self.parts[x] if x is group.product else self._tensor(x) for x in source.read]
-        return read, [self.parts[x] if group.kind == "parts" else self._tensor(x) for x in source.written]
+    def _calls(self) -> list[tuple[Callable[..., None], list[Any]]]:
+        """All kernels, with their arguments."""
+        return [(kernel, [self.slots[i] for i in (out, *operands)]) for kernel, out, operands in self.code]
 
     def _compile(self) -> None:
         """Compile all kernels at once: most of it is done outside of Python."""
-
-        def compile_one(group: Group) -> None:
-            source, (read, written) = self.sources[group], self._arguments(group)
-            with torch.cuda.device_of(self._like):
-                compiled(source.text).warmup(*read, *written, grid=(source.programs,), **_options(source))
-
+        self._give({name: self._empty(self.plan.homes[name]) for name in self.input_slots})
+        calls = [(kernel, arguments) for kernel, arguments in self._calls() if isinstance(kernel, Kernel)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, self.sources))
+            list(pool.map(lambda call: call[0].compile(*call[1]), calls))
 
-    # -- running -------------------------------------------------------------------------------
     def execute(self, **inputs: Any) -> State:
-        """Run the program once, with these inputs or those that are in its memory; returns outputs beside the state."""
-        for name, X in inputs.items():
-            if X is not self.inputs[name]:
-                self.inputs[name].copy_(X)
         with torch.no_grad(), torch.cuda.device_of(self._like):
-            if self._like.is_cuda and torch.cuda.is_current_stream_capturing():
-                run_side_by_side(self.launches)
-            else:
-                for launch in self.launches:
-                    launch.run()
-        return {name: self._tensor(x) for name, x in self.program.outputs.items() if name not in self.program.inputs}
+            given = {name: self._readable(name, X) for name, X in inputs.items()}
+            if not (self._like.is_cuda and torch.cuda.is_current_stream_capturing()):
+                return super().execute(**given)
+            self._give(given)
+            run_side_by_side(self._launches())
+        return {name: self.slots[slot] for name, slot in self.output_slots.items()}
 
-    def input_strides(self, name: str) -> tuple[int, ...]:
-        """The strides of an input of `execute_on`."""
-        return self.inputs[name].stride()
+    def _readable(self, name: str, X: Array) -> Array:
+        """An input where kernels can read it, and as fast as what they were compiled for."""
+        buffer = self.plan.homes[name]
+        if X.device == self._like.device and X.stride() == buffer.strides and X.data_ptr() % 16 == 0:
+            return X
+        if name not in self.inputs:
+            self.inputs[name] = self._empty(buffer)
+        return self.inputs[name].copy_(X)
 
-    def execute_on(self, inputs: State) -> State:
-        """Run the program once on inputs that have these strides, and stay where they are: for a graph."""
-        self.inputs = inputs
-        self.bind(self.state)
-        return self.execute()
+    def _launches(self) -> list[Launch]:
+        """The calls of all kernels; those of libraries may use memory that belongs to the present stream."""
+        counts = [max(1, len(group.written)) for group in self.groups] + [1] * len(self.plan.copies)
+        return [
+            Launch(partial(kernel, *x), _addresses(x[n:]), _addresses(x[:n]), may_move=isinstance(kernel, Kernel))
+            for (kernel, x), n in zip(self._calls(), counts, strict=True)
+        ]
 
 
 def _addresses(operands: Iterable[Any]) -> frozenset[int]:
@@ -265,14 +161,20 @@ def _addresses(operands: Iterable[Any]) -> frozenset[int]:
     return frozenset(x.untyped_storage().data_ptr() for x in operands if isinstance(x, torch.Tensor))
 
 
-def _launch(source: Source, arguments: list[Array]) -> None:
-    """Launch a kernel."""
-    compiled(source.text)[source.programs,](*arguments, **_options(source))
+class Kernel:
+    """A generated kernel: a function of what it writes, then of what it reads."""
 
+    def __init__(self, source: Source) -> None:
+        self.text, self.grid = source.text, (source.programs,)
+        self.options = functions.OPTIONS | {"num_warps": source.tile.warps}
 
-def _options(source: Source) -> dict[str, Any]:
-    """How a kernel is compiled."""
-    return functions.OPTIONS | {"num_warps": source.tile.warps}
+    def __call__(self, *arguments: Array) -> None:
+        compiled(self.text)[self.grid](*arguments, **self.options)
+
+    def compile(self, *arguments: Array) -> None:
+        """Compile it for such arguments."""
+        with torch.cuda.device_of(arguments[0]):
+            compiled(self.text).warmup(*arguments, grid=self.grid, **self.options)
 
 
 @cache

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from matgrad.program.buffers import Instruction
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
 
@@ -23,7 +24,7 @@ NARROW = 64  # columns of a product that is followed by sums of rows
 
 
 @dataclass(eq=False)
-class Group:
+class Group(Instruction):
     """The values of one kernel.
 
     A ``call`` is one instruction of `Kernels`. A ``product`` is the product of two matrices, and what follows it
@@ -34,15 +35,20 @@ class Group:
     kind: Kind
     values: list[Value]
     domain: Shape
+    operands: set[Value] = field(default_factory=set, kw_only=True)  # apart from its own values
+    product: Value | None = None  # that it computes, or adds up from its parts
+    parts: Group | None = None  # which computes these
     whole_rows: bool = False  # whether a tile has whole rows, to sum them up
     whole_columns: bool = False
-    operands: set[Value] = field(default_factory=set)  # whose memory it reads, apart from its own values
-    product: Value | None = None  # that it computes, or adds up from its parts
 
     @property
     def factors(self) -> tuple[Value, ...]:
         """Those of its product."""
         return () if self.product is None else self.product.operands[-2:]
+
+    def needs(self, home: Mapping[Value, Group]) -> set[Group]:
+        """The groups that it reads from: the homes of its operands, and the parts of its product."""
+        return ({home[x] for x in self.operands if x in home} | {self.parts or self}) - {self}
 
     def holds(self, value: Value) -> bool:
         """Whether it can compute the value, whose operands are in memory or among its own values."""
@@ -90,6 +96,18 @@ class Group:
             if shape not in ((m, n), (1, n), (m, 1), (1, 1), ()) or (is_flipped and base in self.values):
                 return False
         return True
+
+    def may_overwrite(self, old: Value, new: Value) -> bool:
+        if old not in self.operands:
+            return True
+        if self.kind == "call":
+            is_joined = len(self.values) > 1 and new is self.values[1]  # where w may be read: see `sparse_gradients`
+            factors = [located(x)[0] for x in new.operands[-2:]]
+            return old not in factors if is_joined else super().may_overwrite(old, new)
+        if self.kind == "product" and old in [located(x)[0] for x in self.factors]:
+            return False
+        reads = [located(x) for value in self.values for x in value.operands]
+        return (old, True) not in reads and self.has_layout(old.shape)
 
     def add(self, value: Value) -> None:
         """Compute the value too."""
@@ -139,7 +157,7 @@ def bases(value: Value) -> set[Value]:
 
 
 def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradients: bool = False) -> list[Group]:
-    """The values of a program in groups, in an order in which they can be computed.
+    """The values of a program in groups, in an order in which they can be computed, where possible in place.
 
     With `joins_gradients`, Wᵀ DZᵀ and (DZᵀ X)_S of a sparse layer make one call, which reads DZ once.
     """
@@ -148,9 +166,20 @@ def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradie
         if value.kind not in ("source", "view") and not is_free(value):
             builder.place(value)
     builder.place_scalars(program.outputs.values())
-    found = ordered(builder.groups, builder.home)
-    assert found is not None, "the groups need one another"
-    return found
+    groups, home = ordered(builder.groups, builder.home), builder.home
+    assert groups is not None, "the groups need one another"
+    for group in groups:
+        if group.kind != "parts":
+            read = {x for other in groups if other is not group for x in other.operands} | {*program.outputs.values()}
+            group.written = [value for value in group.values if value in read]
+    after: list[tuple[Group, Group]] = []  # (one that reads an input, the one whose output replaces it)
+    for name, value in program.outputs.items():
+        old, own = program.inputs.get(name), home.get(value)
+        if old is not None and old is not value and own is not None and own.may_overwrite(old, value):
+            readers = [(group, own) for group in groups if group is not own and old in group.operands]
+            if found := ordered(groups, home, [*after, *readers]):
+                groups, after = found, [*after, *readers]
+    return groups
 
 
 class _Builder:
@@ -206,12 +235,11 @@ class _Builder:
             self._call(value)
             return
         factors = {b for _, b in pairs}
-        if kind == "map":
-            self.groups.append(Group("parts", [value], value.shape, operands=factors, product=value))
+        parts = Group("parts", [value], value.shape, operands=factors, product=value) if kind == "map" else None
         others = bases(replace(value, operands=value.operands[:-2]))
         operands = others | (factors if kind == "product" else set())
-        group = Group(kind, [value], value.shape, operands=operands, product=value)
-        self.groups.append(group)
+        group = Group(kind, [value], value.shape, operands=operands, product=value, parts=parts)
+        self.groups += [group] if parts is None else [parts, group]
         self.home[value] = group
 
     def _candidates(self, value: Value) -> list[Group]:
@@ -247,7 +275,7 @@ class _Builder:
             if other is group or other not in self.groups or other.kind != "map" or other.product is not None:
                 continue
             joined, pairs = _joined(group, other), ((group, other), (other, group))
-            if joined is not None and not any(self._reach(self._direct(a) - {b}, b) for a, b in pairs):  # by a third
+            if joined is not None and not any(self._reach(a.needs(self.home) - {b}, b) for a, b in pairs):  # by a third
                 joined.values.sort(key=self.number.__getitem__)
                 group.__dict__ |= joined.__dict__
                 self.groups.remove(other)
@@ -257,10 +285,6 @@ class _Builder:
         """Whether nothing that the value needs from other groups needs this one."""
         return not self._reach({self.home[x] for x in bases(value) if x in self.home} - {group}, group)
 
-    def _direct(self, group: Group) -> set[Group]:
-        """The groups that a group reads from."""
-        return _read_from(group, self.groups, self.home)
-
     def _reach(self, groups: set[Group], target: Group) -> bool:
         """Whether one of the groups needs the target, or is it."""
         pending, seen = list(groups), set(groups)
@@ -268,7 +292,7 @@ class _Builder:
             group = pending.pop()
             if group is target:
                 return True
-            new = self._direct(group) - seen
+            new = group.needs(self.home) - seen
             seen |= new
             pending += new
         return False
@@ -296,17 +320,6 @@ def _gradient_of(value: Value) -> tuple[Value, Value] | None:
     return (value.operands[0], value.operands[-2]) if is_sampled(value) else None
 
 
-def _read_from(group: Group, groups: list[Group], home: Mapping[Value, Group]) -> set[Group]:
-    """The groups that a group reads from: those of its operands, and the parts of its product."""
-    parts = {g for g in groups if g.kind == "parts" and g.product is group.product and g is not group}
-    return {home[x] for x in group.operands if x in home} - {group} | parts
-
-
-def homes(groups: Iterable[Group]) -> dict[Value, Group]:
-    """The group that has a value in memory or computes it."""
-    return {value: group for group in groups if group.kind != "parts" for value in group.values}
-
-
 def ordered(
     groups: Iterable[Group], home: Mapping[Value, Group], after: Iterable[tuple[Group, Group]] = ()
 ) -> list[Group] | None:
@@ -315,7 +328,7 @@ def ordered(
     None if there is no such order.
     """
     groups = list(groups)
-    needs = {g: _read_from(g, groups, home) for g in groups}
+    needs = {group: group.needs(home) for group in groups}
     for before, later in after:
         needs[later].add(before)
     done: dict[Group, None] = {}

@@ -6,15 +6,15 @@ Kernels that need nothing from one another are launched on several streams, and 
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
-from matgrad.engines.kernels import Kernels
+from matgrad.backends import get_backend
+from matgrad.engines.executor import Executor
 from matgrad.foundation.limits import in_words
 from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, matrices_of
@@ -25,7 +25,6 @@ from matgrad.program.program import Program, Value
 # what one replay does at most: so the inputs stay in the cache, and the host hears an interrupt in time
 MOST_RUNS, MOST_BYTES, MOST_FLOPS = 8, 1 << 24, 5 * 10**10
 ALIGNMENT = 4  # elements: the inputs of each run begin at multiples of 16 bytes
-AHEAD = 2  # replays that the device may be behind the host
 STREAMS = 4  # for kernels side by side
 
 
@@ -105,22 +104,6 @@ def _aside(device: torch.device) -> Iterator[None]:
     current.wait_stream(side)
 
 
-class Backpressure:
-    """Lets the host run ahead of a device, but not far: call it after every replay."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._events: deque[torch.cuda.Event] = deque()
-
-    def __call__(self) -> None:
-        if self.device.type == "cuda":
-            event = torch.cuda.Event()
-            event.record(torch.cuda.current_stream(self.device))
-            self._events.append(event)
-            if len(self._events) > AHEAD:
-                self._events.popleft().synchronize()
-
-
 class GraphExecutor:
     """An executor with memory for the inputs of several runs, each number of which is a graph.
 
@@ -128,14 +111,16 @@ class GraphExecutor:
     the inputs that were written to ``slots(n)``.
     """
 
-    def __init__(self, executor: Any, kernels: Kernels, state: State, what: str, compilation: Stopwatch) -> None:
-        self.executor, self.kernels, self.state = executor, kernels, state
+    def __init__(self, executor: Executor, what: str, compilation: Stopwatch) -> None:
+        self.executor, self.kernels, self.program = executor, executor.kernels, executor.program
         self.what, self.compilation = what, compilation
-        self.program: Program = executor.program
         self.outputs: State = {}
         self.inputs: dict[str, torch.Tensor] = {}  # for every input, its matrices or numbers for several runs
-        self._like: torch.Tensor = next(iter(matrices_of(state).values()))
-        self._given = {name: value for name, value in self.program.inputs.items() if name not in state}
+        self._like: torch.Tensor = next(iter(matrices_of(executor.state).values()))
+        self._given = {name: value for name, value in self.program.inputs.items() if name not in executor.state}
+        size = sum(value.nbytes for value in self._given.values())
+        flops = sum(cost.flops for value in self.program.values if (cost := product_cost(value)))
+        self.most = max(1, min(MOST_RUNS, MOST_BYTES // max(size, 1), MOST_FLOPS // max(flops, 1)))
         self._forget()
 
     def _forget(self) -> None:
@@ -152,21 +137,14 @@ class GraphExecutor:
 
     def bind(self, state: State) -> None:
         """Go on with other matrices and supports of the same sizes; graphs stay if they are in the same memory."""
-        if any(state[name] is not X for name, X in self.state.items()):
+        if any(state[name] is not X for name, X in self.executor.state.items()):
             self._forget()
             self.executor.bind(state)
-        self.state = state
 
     # -- several runs -----------------------------------------------------------------------------
     def most_runs(self, left: int) -> int:
         """How many of the runs that are left go into one replay: a power of two, so that there are few graphs."""
-        return 1 << (min(left, self._most).bit_length() - 1)
-
-    @cached_property
-    def _most(self) -> int:
-        size = sum(value.nbytes for value in self._given.values())
-        flops = sum(cost.flops for value in self.program.values if (cost := product_cost(value)))
-        return max(1, min(MOST_RUNS, MOST_BYTES // max(size, 1), MOST_FLOPS // max(flops, 1)))
+        return 1 << (min(left, self.most).bit_length() - 1)
 
     def slots(self, n: int) -> dict[str, torch.Tensor]:
         """Where the inputs of n runs are: of each input n matrices, one below the other, or n numbers."""
@@ -191,11 +169,11 @@ class GraphExecutor:
     def _execute(self, n: int) -> None:
         """Run the program on the first n of the inputs."""
         for i in range(n):
-            self.outputs = self.executor.execute_on({name: slots[i] for name, slots in self.inputs.items()})
+            self.outputs = self.executor.execute(**{name: slots[i] for name, slots in self.inputs.items()})
 
     def _slots(self, n: int, name: str) -> torch.Tensor:
         """Memory for n inputs of this name."""
-        value, strides = self._given[name], self.executor.input_strides(name)
+        value, strides = self._given[name], self.executor.plan.homes[name].strides
         last = sum((size - 1) * stride for size, stride in zip(value.shape, strides, strict=True))
         span = (last // ALIGNMENT + 1) * ALIGNMENT
         memory = self.kernels.empty((n * span,), value.dtype, self._like)
@@ -214,15 +192,9 @@ def enough_memory(what: str, needed: Callable[[], int], device: torch.device) ->
     try:
         yield
     except torch.OutOfMemoryError:
-        found = f"found {in_words(_free(device))} free"
-        advice = "smaller batches, or a smaller or sparser model, may help"
-        raise MemoryError(f"{what}: needs about {in_words(needed())} on {device}, {found}; {advice}") from None
-
-
-def _free(device: torch.device) -> int:
-    """The bytes that are left on a device, those included that PyTorch keeps for later."""
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + kept
+        free = get_backend("torch").free_memory(str(device)) or 0
+        found = f"needs about {in_words(needed())} on {device}, found {in_words(free)} free"
+        raise MemoryError(f"{what}: {found}; smaller batches, or a smaller or sparser model, may help") from None
 
 
 # -- kernels side by side ------------------------------------------------------------------------------------

@@ -13,13 +13,13 @@ from itertools import count
 
 from matgrad.engines.cuda.fusion import Group, is_free, located
 from matgrad.engines.cuda.tiles import Tile, map_tile, product_tile
+from matgrad.program.buffers import ALIGNED
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Value
 from matgrad.program.scalars import ScalarWriter
 from matgrad.program.shapes import Shape
 
-ALIGNED = 4  # elements: the columns of a matrix that is stored by columns begin at multiples of it
-Strides = Callable[[Value], tuple[int, int]]
+Strides = Callable[[Value], tuple[int, ...]]
 
 UNROLLED = 32  # parts of a product that are added up without a loop
 POWERS = {2: "x * x", 1: "x", 0.5: "sqrt(x)"}  # as PyTorch computes them
@@ -35,7 +35,6 @@ REDUCTIONS = {
 class TileWriter(ScalarWriter):
     """Lines of elementwise operations on tiles of one type."""
 
-    power = "power({base}, {exponent})"
     divide = "divide"
 
     def __init__(self, dtype: str, **names: str) -> None:
@@ -49,20 +48,19 @@ class Source:
     """The code of a kernel, the values whose memory its arguments point to, and how to launch it."""
 
     text: str
-    read: list[Value]  # then those that are written; parts of a product are either
-    written: list[Value]
+    read: list[Value]  # after those that are written
     programs: int
     tile: Tile
 
 
-def write(group: Group, written: list[Value], strides: Strides, matmul: str) -> Source:
-    """The kernel that computes a group, and writes some of its values."""
-    return _Writer(group, written, strides, matmul).source()
+def write(group: Group, strides: Strides, matmul: str) -> Source:
+    """The kernel that computes a group."""
+    return _Writer(group, strides, matmul).source()
 
 
 class _Writer:
-    def __init__(self, group: Group, written: list[Value], strides: Strides, matmul: str) -> None:
-        self.group, self.written, self.strides, self.matmul = group, written, strides, matmul
+    def __init__(self, group: Group, strides: Strides, matmul: str) -> None:
+        self.group, self.written, self.strides, self.matmul = group, group.written, strides, matmul
         self.m, self.n = group.domain
         self.lines: list[str] = []
         self.variables: dict[tuple[Value, bool], str] = {}
@@ -72,7 +70,9 @@ class _Writer:
         if product is not None and group.kind != "map":
             self.tile = product_tile(product, matmul, group.kind, group.whole_rows)
         else:
-            steps = [strides(x) for x in (*group.operands, *written) if x.shape in (group.domain, group.domain[::-1])]
+            steps = [
+                strides(x) for x in (*group.operands, *group.written) if x.shape in (group.domain, group.domain[::-1])
+            ]
             self.tile = map_tile(group, any(s[1] == 1 for s in steps) or not steps, any(s[1] != 1 for s in steps))
         self.across = math.ceil(self.n / self.tile.columns)  # tiles in a row of them
 
@@ -91,12 +91,9 @@ class _Writer:
                 self._compute(value)
             for k, value in enumerate(self.written):
                 self._store(k, value)
-        arguments = [*self.pointers.values(), *(f"out{k}" for k in range(max(1, len(self.written))))]
+        arguments = [*(f"out{k}" for k in range(max(1, len(self.written)))), *self.pointers.values()]
         head = f"def kernel({', '.join(arguments)}):\n"
-        written = self.written or self.group.values
-        return Source(
-            head + "\n".join(self.lines) + "\n", [*self.pointers], written, tiles * self.tile.parts, self.tile
-        )
+        return Source(head + "\n".join(self.lines) + "\n", [*self.pointers], tiles * self.tile.parts, self.tile)
 
     def _say(self, line: str, indent: int = 1) -> None:
         self.lines.append("    " * indent + line)
@@ -120,7 +117,8 @@ class _Writer:
         """`total`, a tile of A B, or of a part of the sum."""
         A, B = product.operands[-2:]
         k = B.shape[0]
-        (a, (ai, ak)), (b, (bk, bj)) = self._factor(A), self._factor(B)
+        a, b = (self._pointer(located(x)[0]) for x in (A, B))
+        (ai, ak), (bk, bj) = map(self._strides_of, (A, B))
         t = self.tile
         length = math.ceil(k / t.parts / t.terms) * t.terms
         tiles = math.ceil(self.m / t.rows) * self.across
@@ -152,16 +150,12 @@ class _Writer:
         load = f"tl.load({pointer} + {outer} * {far} + {inner} * {near}, mask={mask}, other=0.0)"
         return {"tf32": f"to_tf32({load})", "bf16": f"{load}.to(tl.bfloat16)"}.get(self.matmul, load)
 
-    def _factor(self, operand: Value) -> tuple[str, tuple[int, int]]:
-        """The pointer to a factor of a product, and its strides."""
-        return self._pointer(located(operand)[0]), self._strides_of(operand)
-
     def _parts_offset(self, product: Value) -> str:
         """Where an element is in a part of the sum: in the order in which the tile of a product has it."""
         (_, ak), (bk, _) = map(self._strides_of, product.operands[-2:])
         return f"i + j * {self.m}" if bk == 1 and ak != 1 else f"i * {self.n} + j"
 
-    def _strides_of(self, operand: Value) -> tuple[int, int]:
+    def _strides_of(self, operand: Value) -> tuple[int, ...]:
         """The strides of a factor."""
         base, is_flipped = located(operand)
         strides = self.strides(base)
@@ -171,12 +165,8 @@ class _Writer:
     def _compute(self, value: Value) -> None:
         """A variable for a value."""
         name = next(self.names)
-        if value.kind == "product":
-            self._say(f"{name} = {self._product_expression(value)}")
-        elif value.kind == "reduction":
-            self._say(f"{name} = {self._reduction(value)}")
-        else:
-            self._say(f"{name} = {self._elementwise(value)}")
+        writers = {"product": self._product_expression, "reduction": self._reduction}
+        self._say(f"{name} = {writers.get(value.kind, self._elementwise)(value)}")
         self.variables[value, False] = name
 
     def _elementwise(self, value: Value) -> str:

@@ -191,24 +191,19 @@ def sparse_product(out: Tensor, S: AnySupport, w: Tensor, B: Tensor) -> None:
     _sum(out, index_of(S, out.device).by_rows, w, B)
 
 
-def sparse_transposed_product(out: Tensor, S: AnySupport, w: Tensor, B: Tensor) -> None:
-    """Wᵀ B"""
-    _sum(out, index_of(S, out.device).by_columns, w, B)
+def transposed_sum(out: Tensor, S: AnySupport, *operands: Any) -> None:
+    """Wᵀ B, or β·C + α·Wᵀ B"""
+    *sums, w, B = operands
+    _sum(out, index_of(S, out.device).by_columns, w, B, *sums)
 
 
-def transposed_sum(out: Tensor, S: AnySupport, beta: Scalar, C: Tensor, alpha: Scalar, w: Tensor, B: Tensor) -> None:
-    """β·C + α·Wᵀ B"""
-    _sum(out, index_of(S, out.device).by_columns, w, B, beta, C, alpha)
+def sampled_sum(out: Tensor, S: AnySupport, *operands: Any) -> None:
+    """(A Bᵀ)_S, or β·C + α·(A Bᵀ)_S"""
+    *sums, A, B = operands
+    _sample(out, index_of(S, out.device), A, B, *sums)
 
 
-def sampled_product(out: Tensor, S: AnySupport, A: Tensor, B: Tensor) -> None:
-    """(A Bᵀ)_S"""
-    _sample(out, index_of(S, out.device), A, B)
-
-
-def sampled_sum(out: Tensor, S: AnySupport, beta: Scalar, C: Tensor, alpha: Scalar, A: Tensor, B: Tensor) -> None:
-    """β·C + α·(A Bᵀ)_S"""
-    _sample(out, index_of(S, out.device), A, B, beta, C, alpha)
+sparse_transposed_product, sampled_product = transposed_sum, sampled_sum
 
 
 def sparse_gradients(out: Tensor, sampled: Tensor, S: AnySupport, w: Tensor, A: Tensor, B: Tensor, *sums: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +11,14 @@ import torch
 
 from matgrad.backends.base import Array
 from matgrad.datasets.loader import DataLoader
-from matgrad.engines.cuda.graphs import Backpressure, GraphExecutor, enough_memory, memory_of
+from matgrad.engines.cuda.graphs import GraphExecutor, enough_memory, memory_of
 from matgrad.engines.engine import Batches, Poll, is_plain, throttled
 from matgrad.engines.executor import Executor
 from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
 from matgrad.layers.state import State, matrices_of, supports_of
 from matgrad.program.program import EXAMPLES, Program
+
+AHEAD = 2  # replays that the device may be behind the host
 
 
 class FixedMemory(Programs):
@@ -43,7 +46,7 @@ class FixedMemory(Programs):
             return Executor(program, self.kernels, self.matrices)
         with enough_memory(self.what, lambda: memory_of(program), self.device):
             executor = super()._made(program)
-        return GraphExecutor(executor, self.kernels, self.matrices, self.what, self.compilation)
+        return GraphExecutor(executor, self.what, self.compilation)
 
 
 class GraphEvaluation(FixedMemory, ProgramEvaluation):
@@ -80,7 +83,7 @@ class GraphStep(FixedMemory, ProgramStep):
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         examples = Examples(loader, self._labels_of(loader))
         X, size, poll = loader.X, loader.batch_size, throttled(poll, len(rates))
-        etas, pace = torch.tensor(rates, dtype=X.dtype, device=X.device), Backpressure(X.device)
+        etas, replays = torch.tensor(rates, dtype=X.dtype, device=X.device), deque[torch.cuda.Event]()
         full = loader.size // size
         with self._products():
             for i, end, N in ((0, full, size), (full, len(rates), loader.size % size)):
@@ -92,7 +95,10 @@ class GraphStep(FixedMemory, ProgramStep):
                     slots["eta"].copy_(etas[i : i + n])
                     executor.replay(n)
                     i += n
-                    pace()
+                    if X.is_cuda:
+                        replays.append(torch.cuda.current_stream(X.device).record_event())
+                    if len(replays) > AHEAD:
+                        replays.popleft().synchronize()
                     if i == len(rates):
                         self.kernels.backend.wait(X)
                     poll(i)
