@@ -198,31 +198,6 @@ def test_bad_values_are_refused(specification):
         create_scheduler(specification)
 
 
-@pytest.mark.parametrize(
-    ("specification", "epochs", "message"),
-    [
-        ("Exponential(0.1, -1000)", 2, "found inf for number 1"),
-        ("StepBased(0.1, 0.5, 1e-320)", 1, "found inf for number 0"),
-        ("WarmUp(3; Exponential(0.1, -1000))", 5, "Exponential.* found inf for number 1"),
-        ("WarmUp(3; StepBased(0.1, 0.5, 1e-320))", 1, "found inf for number 0"),
-        ("MultiStepLR(0.1; 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0; 1e30)", 1, "found inf for number 0"),
-    ],
-)
-def test_a_schedule_is_checked_for_the_whole_run(specification, epochs, message):
-    schedule = create_scheduler(specification)
-    with pytest.raises(ValueError, match=message):
-        schedule.check(epochs)
-
-
-@pytest.mark.parametrize(
-    "specification",
-    ["0", "Exponential(0.1, -1000)", "MultiStepLR(0.1; 5; 0)", "WarmUp(3; Exponential(0.1, -1000))"],
-)
-def test_what_comes_after_the_run_does_not_matter(specification):
-    create_scheduler(specification).check(1)
-    create_scheduler(specification).check(0)
-
-
 @pytest.mark.parametrize("eta", [math.nan, math.inf, -0.1])
 def test_the_rates_of_a_function_are_checked(eta):
     M = mg.create_model("Linear", [2, 2])

@@ -1,191 +1,104 @@
-"""matgrad: multilayer perceptrons in batch matrix form, from one source of equations."""
+"""matgrad: multilayer perceptrons in batch matrix form, from one source of equations.
 
-from matgrad import distributed
-from matgrad.activation_functions import (
-    ActivationFunction,
-    AllReLUActivation,
-    ELUActivation,
-    GELUActivation,
-    HyperbolicTangentActivation,
-    LeakyReLUActivation,
-    ReLUActivation,
-    SigmoidActivation,
-    SiLUActivation,
-    SoftplusActivation,
-    SReLUActivation,
-    TReLUActivation,
-)
-from matgrad.callbacks import GMP, SET, SNIP, Callback, Checkpoints, EarlyStopping, RigL, Topology
-from matgrad.datasets import DataLoader, load_digits, one_hot
-from matgrad.derivation import Derivation, derive
-from matgrad.engines.engine import compile_step
-from matgrad.evaluation.measures import compute_accuracy, compute_loss
-from matgrad.exchange import from_keras, from_onnx, from_torch, to_keras, to_onnx, to_torch
-from matgrad.explanation.explanation import Explanation, explain
-from matgrad.foundation.numbers import manual_seed
-from matgrad.inspection.gradient_check import check_gradients
-from matgrad.inspection.profiling import Profile, profile
-from matgrad.layers import (
-    ActivationDropoutLayer,
-    ActivationLayer,
-    BatchNormalizationLayer,
-    DropoutLayer,
-    Layer,
-    LayerNormalizationLayer,
-    LinearDropoutLayer,
-    LinearLayer,
-    LogSoftmaxDropoutLayer,
-    LogSoftmaxLayer,
-    RMSNormalizationLayer,
-    SoftmaxDropoutLayer,
-    SoftmaxLayer,
-    SReLUDropoutLayer,
-    SReLULayer,
-)
-from matgrad.learning_rate import (
-    ConstantScheduler,
-    CosineScheduler,
-    ExponentialScheduler,
-    LearningRateScheduler,
-    MultiStepLRScheduler,
-    StepBasedScheduler,
-    TimeBasedScheduler,
-    WarmUpScheduler,
-)
-from matgrad.loss_functions import (
-    BinaryCrossEntropyLoss,
-    CrossEntropyLoss,
-    HingeLoss,
-    HuberLoss,
-    LogisticCrossEntropyLoss,
-    LogProbabilityLoss,
-    LossFunction,
-    MeanSquaredErrorLoss,
-    MultiMarginLoss,
-    NegativeLogLikelihoodLoss,
-    SoftmaxCrossEntropyLoss,
-    SquaredErrorLoss,
-)
-from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.optimizers import (
-    AdagradOptimizer,
-    AdamOptimizer,
-    AdamWOptimizer,
-    CompositeOptimizer,
-    GradientDescentOptimizer,
-    MomentumOptimizer,
-    NesterovOptimizer,
-    Optimizer,
-    RMSPropOptimizer,
-)
-from matgrad.program.computations import clip_gradients, make_step
-from matgrad.sparse.growing import Grow
-from matgrad.sparse.matrix import SparseMatrix
-from matgrad.sparse.pruning import Prune
-from matgrad.sparse.support import Support
-from matgrad.specifications.models import create_model
-from matgrad.specifications.plugins import load_plugin
-from matgrad.storage.models import load, load_weights
-from matgrad.training import stochastic_gradient_descent
+The public names: `A as A` exports A, for type checkers too.
+"""
+
+from matgrad import distributed as distributed
+from matgrad.activation_functions import ActivationFunction as ActivationFunction
+from matgrad.activation_functions import AllReLUActivation as AllReLUActivation
+from matgrad.activation_functions import ELUActivation as ELUActivation
+from matgrad.activation_functions import GELUActivation as GELUActivation
+from matgrad.activation_functions import HyperbolicTangentActivation as HyperbolicTangentActivation
+from matgrad.activation_functions import LeakyReLUActivation as LeakyReLUActivation
+from matgrad.activation_functions import ReLUActivation as ReLUActivation
+from matgrad.activation_functions import SigmoidActivation as SigmoidActivation
+from matgrad.activation_functions import SiLUActivation as SiLUActivation
+from matgrad.activation_functions import SoftplusActivation as SoftplusActivation
+from matgrad.activation_functions import SReLUActivation as SReLUActivation
+from matgrad.activation_functions import TReLUActivation as TReLUActivation
+from matgrad.callbacks import GMP as GMP
+from matgrad.callbacks import SET as SET
+from matgrad.callbacks import SNIP as SNIP
+from matgrad.callbacks import Callback as Callback
+from matgrad.callbacks import Checkpoints as Checkpoints
+from matgrad.callbacks import EarlyStopping as EarlyStopping
+from matgrad.callbacks import RigL as RigL
+from matgrad.callbacks import Topology as Topology
+from matgrad.datasets import DataLoader as DataLoader
+from matgrad.datasets import load_digits as load_digits
+from matgrad.datasets import one_hot as one_hot
+from matgrad.derivation import Derivation as Derivation
+from matgrad.derivation import derive as derive
+from matgrad.engines.engine import compile_step as compile_step
+from matgrad.evaluation.measures import compute_accuracy as compute_accuracy
+from matgrad.evaluation.measures import compute_loss as compute_loss
+from matgrad.exchange import from_keras as from_keras
+from matgrad.exchange import from_onnx as from_onnx
+from matgrad.exchange import from_torch as from_torch
+from matgrad.exchange import to_keras as to_keras
+from matgrad.exchange import to_onnx as to_onnx
+from matgrad.exchange import to_torch as to_torch
+from matgrad.explanation.explanation import Explanation as Explanation
+from matgrad.explanation.explanation import explain as explain
+from matgrad.foundation.numbers import manual_seed as manual_seed
+from matgrad.inspection.gradient_check import check_gradients as check_gradients
+from matgrad.inspection.profiling import Profile as Profile
+from matgrad.inspection.profiling import profile as profile
+from matgrad.layers import ActivationDropoutLayer as ActivationDropoutLayer
+from matgrad.layers import ActivationLayer as ActivationLayer
+from matgrad.layers import BatchNormalizationLayer as BatchNormalizationLayer
+from matgrad.layers import DropoutLayer as DropoutLayer
+from matgrad.layers import Layer as Layer
+from matgrad.layers import LayerNormalizationLayer as LayerNormalizationLayer
+from matgrad.layers import LinearDropoutLayer as LinearDropoutLayer
+from matgrad.layers import LinearLayer as LinearLayer
+from matgrad.layers import LogSoftmaxDropoutLayer as LogSoftmaxDropoutLayer
+from matgrad.layers import LogSoftmaxLayer as LogSoftmaxLayer
+from matgrad.layers import RMSNormalizationLayer as RMSNormalizationLayer
+from matgrad.layers import SoftmaxDropoutLayer as SoftmaxDropoutLayer
+from matgrad.layers import SoftmaxLayer as SoftmaxLayer
+from matgrad.layers import SReLUDropoutLayer as SReLUDropoutLayer
+from matgrad.layers import SReLULayer as SReLULayer
+from matgrad.learning_rate import ConstantScheduler as ConstantScheduler
+from matgrad.learning_rate import CosineScheduler as CosineScheduler
+from matgrad.learning_rate import ExponentialScheduler as ExponentialScheduler
+from matgrad.learning_rate import LearningRateScheduler as LearningRateScheduler
+from matgrad.learning_rate import MultiStepLRScheduler as MultiStepLRScheduler
+from matgrad.learning_rate import StepBasedScheduler as StepBasedScheduler
+from matgrad.learning_rate import TimeBasedScheduler as TimeBasedScheduler
+from matgrad.learning_rate import WarmUpScheduler as WarmUpScheduler
+from matgrad.loss_functions import BinaryCrossEntropyLoss as BinaryCrossEntropyLoss
+from matgrad.loss_functions import CrossEntropyLoss as CrossEntropyLoss
+from matgrad.loss_functions import HingeLoss as HingeLoss
+from matgrad.loss_functions import HuberLoss as HuberLoss
+from matgrad.loss_functions import LogisticCrossEntropyLoss as LogisticCrossEntropyLoss
+from matgrad.loss_functions import LogProbabilityLoss as LogProbabilityLoss
+from matgrad.loss_functions import LossFunction as LossFunction
+from matgrad.loss_functions import MeanSquaredErrorLoss as MeanSquaredErrorLoss
+from matgrad.loss_functions import MultiMarginLoss as MultiMarginLoss
+from matgrad.loss_functions import NegativeLogLikelihoodLoss as NegativeLogLikelihoodLoss
+from matgrad.loss_functions import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
+from matgrad.loss_functions import SquaredErrorLoss as SquaredErrorLoss
+from matgrad.multilayer_perceptron import MultilayerPerceptron as MultilayerPerceptron
+from matgrad.optimizers import AdagradOptimizer as AdagradOptimizer
+from matgrad.optimizers import AdamOptimizer as AdamOptimizer
+from matgrad.optimizers import AdamWOptimizer as AdamWOptimizer
+from matgrad.optimizers import CompositeOptimizer as CompositeOptimizer
+from matgrad.optimizers import GradientDescentOptimizer as GradientDescentOptimizer
+from matgrad.optimizers import MomentumOptimizer as MomentumOptimizer
+from matgrad.optimizers import NesterovOptimizer as NesterovOptimizer
+from matgrad.optimizers import Optimizer as Optimizer
+from matgrad.optimizers import RMSPropOptimizer as RMSPropOptimizer
+from matgrad.program.computations import clip_gradients as clip_gradients
+from matgrad.program.computations import make_step as make_step
+from matgrad.sparse.growing import Grow as Grow
+from matgrad.sparse.matrix import SparseMatrix as SparseMatrix
+from matgrad.sparse.pruning import Prune as Prune
+from matgrad.sparse.support import Support as Support
+from matgrad.specifications.models import create_model as create_model
+from matgrad.specifications.plugins import load_plugin as load_plugin
+from matgrad.storage.models import load as load
+from matgrad.storage.models import load_weights as load_weights
+from matgrad.training import stochastic_gradient_descent as stochastic_gradient_descent
 
 __version__ = "0.4.0"
-
-__all__ = [
-    "GMP",
-    "SET",
-    "SNIP",
-    "ActivationDropoutLayer",
-    "ActivationFunction",
-    "ActivationLayer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "AdamWOptimizer",
-    "AllReLUActivation",
-    "BatchNormalizationLayer",
-    "BinaryCrossEntropyLoss",
-    "Callback",
-    "Checkpoints",
-    "CompositeOptimizer",
-    "ConstantScheduler",
-    "CosineScheduler",
-    "CrossEntropyLoss",
-    "DataLoader",
-    "Derivation",
-    "DropoutLayer",
-    "ELUActivation",
-    "EarlyStopping",
-    "Explanation",
-    "ExponentialScheduler",
-    "GELUActivation",
-    "GradientDescentOptimizer",
-    "Grow",
-    "HingeLoss",
-    "HuberLoss",
-    "HyperbolicTangentActivation",
-    "Layer",
-    "LayerNormalizationLayer",
-    "LeakyReLUActivation",
-    "LearningRateScheduler",
-    "LinearDropoutLayer",
-    "LinearLayer",
-    "LogProbabilityLoss",
-    "LogSoftmaxDropoutLayer",
-    "LogSoftmaxLayer",
-    "LogisticCrossEntropyLoss",
-    "LossFunction",
-    "MeanSquaredErrorLoss",
-    "MomentumOptimizer",
-    "MultiMarginLoss",
-    "MultiStepLRScheduler",
-    "MultilayerPerceptron",
-    "NegativeLogLikelihoodLoss",
-    "NesterovOptimizer",
-    "Optimizer",
-    "Profile",
-    "Prune",
-    "RMSNormalizationLayer",
-    "RMSPropOptimizer",
-    "ReLUActivation",
-    "RigL",
-    "SReLUActivation",
-    "SReLUDropoutLayer",
-    "SReLULayer",
-    "SiLUActivation",
-    "SigmoidActivation",
-    "SoftmaxCrossEntropyLoss",
-    "SoftmaxDropoutLayer",
-    "SoftmaxLayer",
-    "SoftplusActivation",
-    "SparseMatrix",
-    "SquaredErrorLoss",
-    "StepBasedScheduler",
-    "Support",
-    "TReLUActivation",
-    "TimeBasedScheduler",
-    "Topology",
-    "WarmUpScheduler",
-    "check_gradients",
-    "clip_gradients",
-    "compile_step",
-    "compute_accuracy",
-    "compute_loss",
-    "create_model",
-    "derive",
-    "distributed",
-    "explain",
-    "from_keras",
-    "from_onnx",
-    "from_torch",
-    "load",
-    "load_digits",
-    "load_plugin",
-    "load_weights",
-    "make_step",
-    "manual_seed",
-    "one_hot",
-    "profile",
-    "stochastic_gradient_descent",
-    "to_keras",
-    "to_onnx",
-    "to_torch",
-]

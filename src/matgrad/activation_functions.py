@@ -9,18 +9,7 @@ from __future__ import annotations
 import math
 
 from matgrad.foundation.numbers import as_number
-from matgrad.matrix_operations import (
-    Kind,
-    Matrix,
-    erf,
-    exp,
-    hadamard,
-    log_sigmoid,
-    reciprocal,
-    row_repeat,
-    step,
-    tanh,
-)
+from matgrad.matrix_operations import Kind, Matrix, erf, exp, hadamard, log_sigmoid, reciprocal, row_repeat, step, tanh
 from matgrad.specifications.parsing import describe, resolve
 
 

@@ -11,7 +11,7 @@ the batch is Σᵢ sᵢℓᵢ / N, where N counts all examples, whatever their w
 
 from __future__ import annotations
 
-import math
+from collections.abc import Collection
 from inspect import signature
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from matgrad.activation_functions import relu, sigmoid
 from matgrad.datasets.loader import are_classes, class_indices
-from matgrad.foundation.numbers import as_number
+from matgrad.foundation.numbers import check_number
 from matgrad.matrix_operations import (
     Kind,
     Matrix,
@@ -41,17 +41,12 @@ from matgrad.specifications.parsing import describe, resolve
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-_ANY = frozenset({"real", "probability", "log-probability"})
-_LOGITS = frozenset({"real"})
-_PROBABILITIES = frozenset({"probability"})
-_LOG_PROBABILITIES = frozenset({"log-probability"})
-
 
 class LossFunction:
     """ℒ(Y, T) with its gradient with respect to Y."""
 
     is_mean = False  # whether the value is already a mean over the batch
-    accepts = _ANY  # the kinds of output that it accepts, see `Layer.output`
+    accepts: Collection[str] = ("real", "probability", "log-probability")  # kinds of output, see `Layer.output`
     least_outputs = 1  # two for a loss that compares classes: with one output, nothing would be learned
     has_probabilities = False  # whether the targets are probabilities, such as the 0 and 1 of classes
 
@@ -110,7 +105,7 @@ class HuberLoss(LossFunction):
     """
 
     def __init__(self, delta: float = 1.0) -> None:
-        self.delta = _positive("delta", delta)
+        self.delta = check_number("delta", delta, "a finite number above 0")
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         C = clip(Y - T, self.delta)
@@ -128,9 +123,7 @@ class _SmoothedLoss(LossFunction):
     has_probabilities = True
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing: expected a number from 0 to 1, found {label_smoothing}")
-        self.label_smoothing = as_number(label_smoothing)
+        self.label_smoothing = check_number("label_smoothing", label_smoothing, "a number from 0 to 1")
 
     def targets(self, T: Kind) -> Kind:
         """(1 - s)·T + (s/K)·1_NK"""
@@ -142,7 +135,7 @@ class _SmoothedLoss(LossFunction):
 class CrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
     """-1_Nᵀ (T ⊙ log Y) 1_K, for probabilities Y"""
 
-    accepts = _PROBABILITIES
+    accepts = ("probability",)
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         T = self.targets(T)
@@ -157,7 +150,7 @@ class CrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
 class SoftmaxCrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
     """-1_Nᵀ (T ⊙ log-softmax(Y)) 1_K, for logits Y"""
 
-    accepts = _LOGITS | _LOG_PROBABILITIES  # log-softmax leaves the latter as they are
+    accepts = ("log-probability", "real")  # log-softmax leaves the latter as they are
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         T = self.targets(T)
@@ -173,7 +166,7 @@ class SoftmaxCrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
 class LogProbabilityLoss(_SmoothedLoss):
     """-1_Nᵀ (T ⊙ Y) 1_K, for log-probabilities Y: the loss that follows a log-softmax layer"""
 
-    accepts = _LOG_PROBABILITIES
+    accepts = ("log-probability",)
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         T = self.targets(T)
@@ -187,7 +180,7 @@ class LogProbabilityLoss(_SmoothedLoss):
 class NegativeLogLikelihoodLoss(LossFunction):  # appendix:loss-functions
     """-1_Nᵀ log((Y ⊙ T) 1_K), for probabilities Y; torch.nn.NLLLoss takes log-probabilities"""
 
-    accepts = _PROBABILITIES
+    accepts = ("probability",)
     least_outputs = 2
     has_probabilities = True
 
@@ -204,7 +197,7 @@ class NegativeLogLikelihoodLoss(LossFunction):  # appendix:loss-functions
 class LogisticCrossEntropyLoss(LossFunction):  # appendix:loss-functions
     """-1_Nᵀ (T ⊙ log σ(Y)) 1_K, for logits Y; has no term for 1 - T, see BinaryCrossEntropyLoss"""
 
-    accepts = _LOGITS
+    accepts = ("real",)
     has_probabilities = True
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
@@ -218,7 +211,7 @@ class LogisticCrossEntropyLoss(LossFunction):  # appendix:loss-functions
 class BinaryCrossEntropyLoss(LossFunction):
     """-1_Nᵀ (T ⊙ log σ(Y) + (1 - T) ⊙ log σ(-Y)) 1_K, for logits Y"""
 
-    accepts = _LOGITS
+    accepts = ("real",)
     has_probabilities = True
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
@@ -237,7 +230,7 @@ class HingeLoss(LossFunction):
     The targets 0 and 1 stand for -1 and 1. A sum over the outputs, of which Keras' Hinge takes the mean.
     """
 
-    accepts = _LOGITS
+    accepts = ("real",)
     has_probabilities = True
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
@@ -256,12 +249,12 @@ class MultiMarginLoss(LossFunction):
     The score of the class of an example should be above every other by the margin. As torch.nn.MultiMarginLoss.
     """
 
-    accepts = _LOGITS
+    accepts = ("real",)
     least_outputs = 2
     has_probabilities = True
 
     def __init__(self, margin: float = 1.0) -> None:
-        self.margin = _positive("margin", margin)
+        self.margin = check_number("margin", margin, "a finite number above 0")
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         _, K = Y.shape
@@ -274,13 +267,6 @@ class MultiMarginLoss(LossFunction):
         V = self.margin / 2 + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
         H = hadamard(1 - T, step(V))
         return (H - hadamard(T, column_repeat(rows_sum(H), K))) / K
-
-
-def _positive(name: str, value: float) -> float:
-    """The value, after a check that it is finite and above 0."""
-    if isinstance(value, int | float) and not 0 < value < math.inf:
-        raise ValueError(f"{name}: expected a finite number above 0, found {value}")
-    return as_number(value)
 
 
 LOSSES: dict[str, type[LossFunction]] = {
@@ -298,11 +284,6 @@ LOSSES: dict[str, type[LossFunction]] = {
 }
 
 
-def takes_weights(loss: LossFunction) -> bool:
-    """Whether the value of a loss, which may be the user's, can be weighted."""
-    return "s" in signature(type(loss).__call__).parameters
-
-
 def create_loss(specification: LossFunction | str) -> LossFunction:
     """The loss that a string such as ``SoftmaxCrossEntropy`` names; a loss is returned as it is."""
     return resolve(specification, LossFunction, LOSSES, "loss function")
@@ -316,28 +297,27 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
     if not M.layers:
         raise ValueError("the model has no layers")
     layer = M.layers[-1]
+    problem = f"{type(loss).__name__} cannot follow {layer!r}"
     if layer.output not in loss.accepts:
-        fitting = [cls.__name__ for cls in LOSSES.values() if layer.output in cls.accepts]
+        fitting = ", ".join(cls.__name__ for cls in LOSSES.values() if layer.output in cls.accepts)
         needed = {"real": "LinearLayer", "probability": "SoftmaxLayer", "log-probability": "LogSoftmaxLayer"}
         before = " or ".join(needed[kind] for kind in sorted(loss.accepts) if kind in needed)
-        raise ValueError(
-            f"{type(loss).__name__} cannot follow {layer!r}: put it after a {before}, or use "
-            f"one of {', '.join(fitting)} here"
-        )
+        raise ValueError(f"{problem}: put it after a {before}, or use one of {fitting} here")
     if layer.output_size < loss.least_outputs:
-        raise ValueError(
-            f"{type(loss).__name__} cannot follow {layer!r}, which has one output: it compares classes, of one output "
-            "each; use BinaryCrossEntropyLoss for the classes 0 and 1, MeanSquaredErrorLoss for numbers"
-        )
+        advice = "use BinaryCrossEntropyLoss for the classes 0 and 1, MeanSquaredErrorLoss for numbers"
+        raise ValueError(f"{problem}, which has one output: it compares classes, of one output each; {advice}")
+
+
+def takes_weights(loss: LossFunction) -> bool:
+    """Whether the value of a loss, which may be the user's, can be weighted."""
+    return "s" in signature(type(loss).__call__).parameters
 
 
 def check_weighable(loss: LossFunction) -> None:
-    """Raise ValueError if the loss, which may be the user's, takes no weights."""
+    """Raise ValueError if the loss takes no weights."""
     if not takes_weights(loss):
-        name = type(loss).__name__
-        raise ValueError(
-            f"{name} takes no weights: expected {name}.__call__(self, Y, T, s=None), with elements_sum(…, s)"
-        )
+        call = f"{type(loss).__name__}.__call__(self, Y, T, s=None)"
+        raise ValueError(f"{type(loss).__name__} takes no weights: expected {call}, with elements_sum(…, s)")
 
 
 def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFunction:
@@ -360,8 +340,11 @@ def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFu
     names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
     if M.layers[-1].output_size == 1:
         names |= {"real": "BinaryCrossEntropy", "probability": "MeanSquaredError"}
-        if T is not None:
-            _check_binary(T)
+        try:
+            class_indices(np.empty(0) if T is None else T.reshape(-1), 2)
+        except ValueError as error:
+            advice = "for numbers, use loss='MeanSquaredError'"
+            raise ValueError(f"{error}, as the model has one output; {advice}") from None
     return create_loss(names[M.layers[-1].output])
 
 
@@ -388,11 +371,3 @@ def check_probabilities(T: np.ndarray, loss: LossFunction, where: str = "T") -> 
             f"{where}, row {row}, column {column}: found {T[row, column]}, expected a number from 0 to 1 for "
             f"{type(loss).__name__}; for other numbers, use MeanSquaredErrorLoss"
         )
-
-
-def _check_binary(T: np.ndarray) -> None:
-    """Raise ValueError if there are classes other than 0 and 1."""
-    try:
-        class_indices(T.reshape(-1), 2)
-    except ValueError as error:
-        raise ValueError(f"{error}, as the model has one output; for numbers, use loss='MeanSquaredError'") from None

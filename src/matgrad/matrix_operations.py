@@ -235,37 +235,5 @@ def _sizes(X: Matrix) -> str:
     return " × ".join(str(size) for size in X.shape)
 
 
-__all__ = [
-    "Diag",
-    "apply",
-    "clip",
-    "column_repeat",
-    "columns_max",
-    "columns_mean",
-    "columns_sum",
-    "diag",
-    "dot",
-    "elements_sum",
-    "erf",
-    "exp",
-    "hadamard",
-    "identity",
-    "inv_sqrt",
-    "log",
-    "log1p",
-    "log_sigmoid",
-    "ones",
-    "positive",
-    "product_on",
-    "reciprocal",
-    "row_repeat",
-    "rows_max",
-    "rows_mean",
-    "rows_sum",
-    "sign",
-    "sqrt",
-    "step",
-    "tanh",
-    "uniform",
-    "zeros",
-]
+# the table: all functions of this module
+__all__ = sorted(name for name, f in vars().items() if getattr(f, "__module__", "") == __name__ and name[0] != "_")

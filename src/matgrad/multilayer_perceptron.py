@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import Generator
-from matgrad.layers import sparsity
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.model_base import ModelBase
-from matgrad.specifications.parsing import Items
 
 if TYPE_CHECKING:
     from matgrad import training as _training
@@ -109,28 +107,3 @@ class MultilayerPerceptron(ModelBase):
         """Draw all weights from a distribution, such as ``Xavier``, and set the biases to 0."""
         for layer in self.linear_layers():
             layer.set_weights(specification, rng)
-
-    def set_densities(self, densities: Items, rng: Generator | None = None) -> None:
-        """Give every linear layer a random support; densities are a list such as ``0.01;0.05;1``, or one for all.
-
-        The list includes linear layers that are parts, in the order of `walk`. A layer keeps its weights at
-        the support, so those of a new model are too small for it until `set_weights`; with density 1 it stays as it is.
-        """
-        sparsity.set_densities(self.linear_layers(), densities, rng)
-
-    def set_supports(self, supports: Sequence[Any]) -> None:
-        """Give every linear layer its support: a `Support`, a mask or a SciPy matrix; None leaves it as it is.
-
-        The list is in the order of `linear_layers`. A layer keeps its weights and the state of its optimizer at the
-        support; weights that it did not store are 0.
-        """
-        sparsity.set_supports(self.linear_layers(), supports)
-
-    def prune(self, densities: Items | None = None, *, overall: float | None = None) -> None:
-        """Keep the weights that are farthest from 0: in each linear layer by its density, or over all layers.
-
-        The densities are a list such as ``0.01;0.05;1``, or one for all. With an `overall` density there is one
-        threshold for all layers, but each keeps at least one weight. Numbers of weights are exact: equal weights are
-        dropped in the order of their positions. The optimizers keep their state for the weights that stay.
-        """
-        sparsity.prune(self.linear_layers(), densities, overall)

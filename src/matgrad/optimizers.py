@@ -12,13 +12,14 @@ RMSProp and Adagrad, where 1/√(v + ε) replaces 1/(√v + ε), and other defau
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from matgrad.backends import backend_of
-from matgrad.foundation.numbers import as_number
+from matgrad.foundation.numbers import check_number
 from matgrad.matrix_operations import Matrix, Scalar, hadamard, reciprocal, sign, sqrt, zeros
 from matgrad.specifications.parsing import create, describe
+
+RATE = "a number in [0, 1)"
 
 
 class Optimizer:
@@ -38,8 +39,8 @@ class Optimizer:
     def __init__(self, x: Matrix, Dx: Matrix | None, *, weight_decay: float = 0.0, l1: float = 0.0) -> None:
         self.x = x
         self.Dx = Dx
-        self.weight_decay = _not_negative("weight_decay", weight_decay)
-        self.l1 = _not_negative("l1", l1)
+        self.weight_decay = check_number("weight_decay", weight_decay)
+        self.l1 = check_number("l1", l1)
 
     def update(self, eta: Scalar) -> None:
         """Replace x, using Dx and the learning rate η."""
@@ -98,7 +99,7 @@ class MomentumOptimizer(Optimizer):  # appendix:optimization
 
     def __init__(self, x: Matrix, Dx: Matrix | None, mu: float = 0.9, **penalties: float) -> None:
         super().__init__(x, Dx, **penalties)
-        self.mu = _rate("mu", mu)
+        self.mu = check_number("mu", mu, RATE)
         self.delta = zeros(*x.shape, like=x)
 
     def accumulate(self, eta: Scalar) -> None:
@@ -126,7 +127,7 @@ class AdagradOptimizer(Optimizer):
 
     def __init__(self, x: Matrix, Dx: Matrix | None, epsilon: float = 1e-10, **penalties: float) -> None:
         super().__init__(x, Dx, **penalties)
-        self.epsilon = _not_negative("epsilon", epsilon)
+        self.epsilon = check_number("epsilon", epsilon)
         self.v = zeros(*x.shape, like=x)
 
     def accumulate(self) -> None:
@@ -146,7 +147,7 @@ class RMSPropOptimizer(AdagradOptimizer):
         self, x: Matrix, Dx: Matrix | None, alpha: float = 0.99, epsilon: float = 1e-8, **penalties: float
     ) -> None:
         super().__init__(x, Dx, epsilon, **penalties)
-        self.alpha = _rate("alpha", alpha)
+        self.alpha = check_number("alpha", alpha, RATE)
 
     def accumulate(self) -> None:
         """v' = α·v + (1-α)·Dx⊙Dx"""
@@ -164,19 +165,13 @@ class AdamOptimizer(Optimizer):
     pure = True
 
     def __init__(
-        self,
-        x: Matrix,
-        Dx: Matrix,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        **penalties: float,
+        self, x: Matrix, Dx: Matrix, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, **penalties: float
     ) -> None:
         super().__init__(x, Dx, **penalties)
-        self.beta1, self.beta2 = _rate("beta1", beta1), _rate("beta2", beta2)
+        self.beta1, self.beta2 = check_number("beta1", beta1, RATE), check_number("beta2", beta2, RATE)
         if all(isinstance(b, int | float) for b in (self.beta1, self.beta2)) and self.beta1**2 > self.beta2:
             raise ValueError(f"beta2: expected beta1² or more, found beta1 = {beta1} and beta2 = {beta2}")
-        self.epsilon = _not_negative("epsilon", epsilon)
+        self.epsilon = check_number("epsilon", epsilon)
         self.m = zeros(*x.shape, like=x)
         self.v = zeros(*x.shape, like=x)
         self.c1 = backend_of(x).scalar(0, like=x)
@@ -214,20 +209,6 @@ class AdamWOptimizer(AdamOptimizer):
     def update(self, eta: Scalar) -> None:
         self.x = self.x - eta * self.weight_decay * self.x
         super().update(eta)
-
-
-def _rate(name: str, value: float) -> float:
-    """The value, after a check that it is a rate in [0, 1)."""
-    if isinstance(value, int | float) and not 0 <= value < 1:
-        raise ValueError(f"{name}: expected a number in [0, 1), found {value}")
-    return as_number(value)
-
-
-def _not_negative(name: str, value: float) -> float:
-    """The value, after a check that it is finite and at least 0."""
-    if isinstance(value, int | float) and not 0 <= value < math.inf:
-        raise ValueError(f"{name}: expected a finite number of 0 or more, found {value}")
-    return as_number(value)
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {

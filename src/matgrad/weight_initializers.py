@@ -101,13 +101,10 @@ def create_initializer(specification: str) -> Initializer:
     return create(specification, INITIALIZERS, "weight initializer")
 
 
-def initial_weights(
-    specification: str, K: int, D: int, rng: Generator | None = None, shape: tuple[int, ...] | None = None
-) -> np.ndarray:
-    """An array of the given `shape` (K×D by default) from the named distribution for a dense K×D matrix."""
+def initial_weights(specification: str, K: int, D: int, rng: Generator | None = None) -> np.ndarray:
+    """A K×D matrix from the named distribution."""
     draw = create_initializer(specification)
-    A = draw(rng if rng is not None else generator(), K, D, (K, D) if shape is None else shape)
-    return _checked(A, specification)
+    return _checked(draw(rng if rng is not None else generator(), K, D, (K, D)), specification)
 
 
 def sparse_weights(

@@ -14,7 +14,7 @@ import matgrad as mg
 from architectures import random_architecture
 from matgrad import activation_functions, loss_functions
 from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
-from matgrad.layers import batch_normalization, dropout, linear, row_normalization, softmax, srelu
+from matgrad.layers import dropout, linear, normalization, softmax, srelu
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, row_repeat, step
 from support import spread, to_numpy
 
@@ -153,18 +153,18 @@ MUTANTS = {
     (srelu, "SReLULayer(5, 4, 0.2, -0.5, 0.3, 0.5, shared=True)"): [
         ("Dal", "return rows_sum(gradient) if", "return rows_sum(gradient) / 4 if"),
     ],
-    (batch_normalization, "BatchNormalizationLayer(5)"): [
+    (normalization, "BatchNormalizationLayer(5)"): [
         ("Dbeta", "columns_sum(DY)", "columns_sum(DY) / N"),
         ("DX", "t = columns_sum(hadamard(Z, DZ))", "t = columns_sum(hadamard(Y, DZ))"),
     ],
-    (batch_normalization, "BatchNormalizationLayer(5)", "in evaluation mode"): [
+    (normalization, "BatchNormalizationLayer(5)", "in evaluation mode"): [
         ("DX", "DX = hadamard(row_repeat(inv_sqrt_Sigma, N), DZ)", "DX = DZ"),
     ],
-    (row_normalization, "LayerNormalizationLayer(5)"): [
+    (normalization, "LayerNormalizationLayer(5)"): [
         ("Dgamma", "columns_sum(hadamard(DY, Z))", "columns_sum(hadamard(DY, Y))"),
         ("DX", "t = rows_mean(hadamard(Z, DZ))", "t = rows_mean(hadamard(Z, DY))"),
     ],
-    (row_normalization, "RMSNormalizationLayer(5)"): [
+    (normalization, "RMSNormalizationLayer(5)"): [
         ("Dgamma", "columns_sum(hadamard(DY, Z))", "columns_sum(hadamard(DY, self.X))"),
         ("DX", "t = rows_mean(hadamard(Z, DZ))", "t = rows_mean(hadamard(Y, DZ))"),
     ],

@@ -237,7 +237,7 @@ def _loss_cases(cls: type[mg.LossFunction]) -> Iterator[Case]:
 
 def _loss_at(loss: mg.LossFunction, one_hot: bool, point: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(point)
-    is_probability = loss.accepts == {"probability"}
+    is_probability = [*loss.accepts] == ["probability"]
     Y = rng.uniform(0.1, 0.9, (N, K)) if is_probability else rng.normal(size=(N, K))
     T = mg.one_hot(rng.integers(0, K, N), K).astype(float) if one_hot else rng.uniform(0.1, 1.5, (N, K))
     return Y, T

@@ -23,7 +23,7 @@ from matgrad.judges.numbers_judge import SIZES as POINTS
 from matgrad.judges.numbers_judge import output_for
 from matgrad.judges.suite import NUMBERS, SYMPY, cases
 from matgrad.layers.dropout import LayerWithDropout
-from matgrad.layers.row_normalization import RowNormalizationLayer
+from matgrad.layers.normalization import NormalizationLayer
 from matgrad.layers.weights import WeightedLayer
 
 # a condition on the shape of a matrix, under which an expression is doubled
@@ -53,12 +53,10 @@ LISTED = (
     ("size", BN, "backpropagate", "inv_sqrt_Sigma / N", "inv_sqrt_Sigma / (N if N < 100 else N - 1)"),
     ("state", BN, "__init__", "self.running_mean = np.zeros", "self.running_mean = np.ones"),
     ("state", BN, "__init__", "self.running_variance = np.ones", "self.running_variance = np.zeros"),
-    ("state", BN, "__init__", "self.gamma = np.ones", "self.gamma = np.zeros"),
-    ("state", BN, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
     ("size", LN, "feedforward", "self.epsilon)", "self.epsilon if D > 2 else 0)"),
-    ("state", RowNormalizationLayer, "__init__", "self.gamma = np.ones", "self.gamma = np.zeros"),
-    ("state", RowNormalizationLayer, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
-    *(("default", cls, "__init__", "epsilon: float=1e-05", "epsilon: float=1e-06") for cls in (RowNormalizationLayer,)),
+    ("state", NormalizationLayer, "__init__", "self.gamma = np.ones", "self.gamma = np.zeros"),
+    ("state", NormalizationLayer, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
+    *(("default", cls, "__init__", "epsilon: float=1e-05", "epsilon: float=1e-06") for cls in (NormalizationLayer,)),
     ("state", WeightedLayer, "set_weights", "np.zeros((1, K))", "np.ones((1, K))"),
     ("state", LayerWithDropout, "start_dropout", "np.array(0,", "np.array(1,"),
     ("state", optimizers.AdagradOptimizer, "__init__", "self.v = zeros", "self.v = ones"),
@@ -285,7 +283,7 @@ def names_of(target: Target) -> tuple[str, ...]:
         WeightedLayer: ("Linear",),
         LayerWithDropout: ("Dropout", "Linear"),
         layers.LinearDropoutLayer: ("Linear",),
-        RowNormalizationLayer: ("LayerNormalization", "RMSNormalization"),
+        NormalizationLayer: ("BatchNormalization", "LayerNormalization", "RMSNormalization"),
         layers.ActivationLayer: ("HyperbolicTangent",),
         loss_functions.LossFunction: ("SquaredError", "MeanSquaredError"),
         loss_functions._SmoothedLoss: ("CrossEntropy",),

@@ -90,7 +90,7 @@ def test_batch_normalization_has_its_running_statistics(N: int):
     assert [check.name.partition(".")[2] for check in checks] == names
     assert [check.sizes for check in checks] == 8 * [f"N={N} D=2 K=2"]
     assert checks[7].source.startswith("self.running_variance = ")
-    assert checks[7].location.startswith("src/matgrad/layers/batch_normalization.py:")
+    assert checks[7].location.startswith("src/matgrad/layers/normalization.py:")
 
 
 @pytest.mark.parametrize("name", LOSSES)

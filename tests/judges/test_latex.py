@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 import matgrad as mg
-from matgrad import softmax_functions
+from matgrad import layers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation, sigmoid
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, equations
-from matgrad.layers import __all__ as LAYER_NAMES
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_mean, columns_sum, hadamard, row_repeat, rows_sum
 from matgrad.optimizers import OPTIMIZERS
@@ -28,7 +27,7 @@ from matgrad.typesetting.expressions import Typesetter
 from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
 from support import PATIENCE
 
-LAYERS = [getattr(mg, name) for name in LAYER_NAMES if name != "Layer"]
+LAYERS = [cls for name, cls in vars(layers).items() if isinstance(cls, type) and name != "Layer"]
 SOFTMAX = [
     f for _, f in inspect.getmembers(softmax_functions, inspect.isfunction) if f.__module__.endswith("x_functions")
 ]

@@ -96,7 +96,7 @@ def test_initial_weights_are_the_same_with_and_without_dropout_of_weights(layers
 
 @pytest.mark.parametrize("p", [1, -0.1, float("nan")])
 def test_bad_rates_are_refused(p):
-    with pytest.raises(ValueError, match=rf"dropout: expected a rate in \[0, 1\), found {p}"):
+    with pytest.raises(ValueError, match=rf"dropout: expected a number in \[0, 1\), found {p}"):
         mg.DropoutLayer(3, dropout=p)
 
 

@@ -3,39 +3,25 @@
 A callback is one class here, or a user's own; `matgrad.training` calls it.
 """
 
-from matgrad.callbacks.accounting import Accounting, is_sparse_training
-from matgrad.callbacks.callback import Callback
-from matgrad.callbacks.checkpoints import Checkpoints
-from matgrad.callbacks.debugging import GradientCheck, Matrices
-from matgrad.callbacks.ending import Divergence, EarlyStopping, Interruption
-from matgrad.callbacks.logging import Log, TensorBoard
-from matgrad.callbacks.methods import GMP, SET, SNIP, RigL
-from matgrad.callbacks.pictures import Pictures
-from matgrad.callbacks.report import LiveTable, Report, default_report
-from matgrad.callbacks.statistics import Statistics
-from matgrad.callbacks.topology import Topology, TopologyCallback
-
-__all__ = [
-    "GMP",
-    "SET",
-    "SNIP",
-    "Accounting",
-    "Callback",
-    "Checkpoints",
-    "Divergence",
-    "EarlyStopping",
-    "GradientCheck",
-    "Interruption",
-    "LiveTable",
-    "Log",
-    "Matrices",
-    "Pictures",
-    "Report",
-    "RigL",
-    "Statistics",
-    "TensorBoard",
-    "Topology",
-    "TopologyCallback",
-    "default_report",
-    "is_sparse_training",
-]
+from matgrad.callbacks.accounting import Accounting as Accounting
+from matgrad.callbacks.accounting import is_sparse_training as is_sparse_training
+from matgrad.callbacks.callback import Callback as Callback
+from matgrad.callbacks.checkpoints import Checkpoints as Checkpoints
+from matgrad.callbacks.debugging import GradientCheck as GradientCheck
+from matgrad.callbacks.debugging import Matrices as Matrices
+from matgrad.callbacks.ending import Divergence as Divergence
+from matgrad.callbacks.ending import EarlyStopping as EarlyStopping
+from matgrad.callbacks.ending import Interruption as Interruption
+from matgrad.callbacks.logging import Log as Log
+from matgrad.callbacks.logging import TensorBoard as TensorBoard
+from matgrad.callbacks.methods import GMP as GMP
+from matgrad.callbacks.methods import SET as SET
+from matgrad.callbacks.methods import SNIP as SNIP
+from matgrad.callbacks.methods import RigL as RigL
+from matgrad.callbacks.pictures import Pictures as Pictures
+from matgrad.callbacks.report import LiveTable as LiveTable
+from matgrad.callbacks.report import Report as Report
+from matgrad.callbacks.report import default_report as default_report
+from matgrad.callbacks.statistics import Statistics as Statistics
+from matgrad.callbacks.topology import Topology as Topology
+from matgrad.callbacks.topology import TopologyCallback as TopologyCallback

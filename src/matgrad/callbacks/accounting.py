@@ -37,8 +37,7 @@ class Accounting(Callback):
     A callback that changes supports belongs before it.
     """
 
-    state_names = ("_examples", "_flops", "_dense_flops", "_updates")
-    state_types = MappingProxyType(dict.fromkeys(state_names, int))
+    state_names = MappingProxyType(dict.fromkeys(("_examples", "_flops", "_dense_flops", "_updates"), int))
 
     _supports: dict[str, Support]  # with which training goes on
     _cost: Counter[str] | None  # of a step with them

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from types import MappingProxyType
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from matgrad.distributed import is_first
 from matgrad.foundation.files import conform
 from matgrad.specifications.parsing import describe
 
 if TYPE_CHECKING:
     from matgrad.training import Training
-
-
-METHODS = {"start", "resume", "batch", "poll", "epoch", "end"}
 
 
 class Callback:
@@ -30,17 +24,15 @@ class Callback:
     place = 0  # where it is called: 0, 1 (the row of the epoch is complete), 2 (Divergence) or 3 (after all others)
     is_training = False  # whether its time counts as time of training
     changes_only_state = False  # whether `batch` changes nothing of the model but its state
-    state_names: tuple[str, ...] = ()  # the attributes that a checkpoint has: plain values, matrices, lists and tables
-    state_types: Mapping[str, Any] = MappingProxyType({})  # of those of them that are checked when they come back
+    # the attributes that a checkpoint has: plain values, matrices, lists and tables; with types, which are then checked
+    state_names: Collection[str] = ()
     only_first = False  # whether it only prints or writes, so that of several ranks only the first calls it
     interval = 1  # after how many steps it is called; the engine trains on the batches between by itself
 
     def __init_subclass__(cls) -> None:
-        """A class with a method `batch` wants batches, unless it says otherwise; rank 0 alone has some methods."""
+        """A class with a method `batch` wants batches, unless it says otherwise."""
         if "batch" in vars(cls) and "wants_batches" not in vars(cls):
             cls.wants_batches = True
-        for name in METHODS & vars(cls).keys() if cls.only_first else ():
-            setattr(cls, name, _by_first(vars(cls)[name]))
 
     def __repr__(self) -> str:
         return describe(self)
@@ -58,10 +50,11 @@ class Callback:
         self.restore(state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Set the attributes in `state_names`, after a check of those with known types."""
+        """Set the attributes in `state_names`, after a check of those with types."""
+        types = self.state_names if isinstance(self.state_names, Mapping) else {}
         for name in self.state_names:
             try:
-                setattr(self, name, conform(state[name], self.state_types.get(name, Any)))
+                setattr(self, name, conform(state[name], types.get(name, Any)))
             except (KeyError, ValueError) as error:
                 raise ValueError(
                     f"the checkpoint has a damaged state of {type(self).__name__} ({name}: {error})"
@@ -84,14 +77,3 @@ class Callback:
 
     def end(self, run: Training) -> None:
         """After the last epoch, also if training was stopped, was interrupted or failed."""
-
-
-def _by_first(method: Callable[..., None]) -> Callable[..., None]:
-    """A method of a callback that does nothing where several ranks train, except on rank 0."""
-
-    @wraps(method)
-    def called(self: Callback, run: Training, *arguments: Any) -> None:
-        if is_first():
-            method(self, run, *arguments)
-
-    return called

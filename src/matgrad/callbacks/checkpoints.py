@@ -21,7 +21,6 @@ from matgrad.storage.checkpoints import (
     BEST,
     checkpoint_file,
     checkpoint_files,
-    copy_file,
     read_checkpoint,
     step_of,
     write_checkpoint,
@@ -48,8 +47,7 @@ class Checkpoints(Callback):
     only_first = True
     place = 3
     changes_only_state = True
-    state_names = ("best",)
-    state_types = MappingProxyType({"best": float | None})
+    state_names = MappingProxyType({"best": float | None})
 
     def __init__(
         self,
@@ -95,16 +93,13 @@ class Checkpoints(Callback):
         if run.is_rescued:  # the model has diverged
             return
         value, before = run.row.get(self.measure, math.nan), self.best
-        source = None
         if math.isfinite(value) and (before is None or value < before):
-            self.best = value
-            if self._write(run, self.folder / BEST):
-                source = self.folder / BEST
-            else:
+            self.best = value  # which is written too
+            if not self._write(run, self.folder / BEST):
                 self.best = before
         is_due = (run.step if self.wants_batches else run.epoch) % self.every == 0
         if is_due or run.is_stopped or run.epoch == run.epochs:
-            self._write(run, source=source)
+            self._write(run)
 
     def end(self, run: Training) -> None:
         try:
@@ -141,20 +136,14 @@ class Checkpoints(Callback):
             os.close(self._lock)
             self._lock = None
 
-    def _write(self, run: Training, file: Path | None = None, source: Path | None = None) -> bool:
-        """Write a checkpoint, or copy it from a file that has it, and remove the oldest; whether that could be done.
-
-        None is written of a model that is no longer finite.
-        """
-        M, newest = run.M, checkpoint_file(self.folder, run.step)
+    def _write(self, run: Training, file: Path | None = None) -> bool:
+        """Write a checkpoint of a model that is finite, and remove the oldest; returns whether that could be done."""
+        M = run.M
         wrong = [key for key, X in matrices_of(M.state()).items() if not all_finite(M.backend.to_numpy(X))]
         try:
             if wrong:
                 raise OSError(f"{wrong[0]} has elements that are not finite")
-            if source is None:
-                write_checkpoint(file or newest, M, run.snapshot(), self.record)
-            else:
-                copy_file(source, newest)
+            write_checkpoint(file or checkpoint_file(self.folder, run.step), M, run.snapshot(), self.record)
             self.failure = None
         except OSError as error:
             self.failure = error

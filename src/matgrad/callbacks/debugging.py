@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 class GradientCheck(Callback):
     """Check all gradients by central differences of size h on examples of the first batch of each epoch."""
 
-    wants_batches = True
-
     def __init__(self, h: float = 1e-5, *, examples: int = 10, say: Callable[[str], None] = lambda line: None) -> None:
         self.h, self.examples, self.say = check_step(h), examples, say
 
@@ -45,8 +43,6 @@ class Matrices(Callback):
     They belong together: the parameters are those from before the update, with which X became Y, and the
     gradients are those of the loss shown, the mean of the batch, clipped if that was asked for.
     """
-
-    wants_batches = True
 
     def __init__(self, say: Callable[[str], None] = print) -> None:
         self.say = say

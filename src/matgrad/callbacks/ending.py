@@ -18,7 +18,6 @@ from matgrad.layers.state import State, matrices_of
 from matgrad.storage.models import on_backend
 
 if TYPE_CHECKING:
-    from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.training import Training
 
 
@@ -28,14 +27,14 @@ class EarlyStopping(Callback):
     If the run diverges after such an epoch, it ends with a warning, and the best model is kept as well.
     """
 
-    state_names = ("best", "best_epoch", "_state")
-    state_types = MappingProxyType({"best": float | None, "best_epoch": int, "_state": dict[str, Any]})
+    state_names = MappingProxyType({"best": float | None, "best_epoch": int, "_state": dict[str, Any]})
+
+    best: float | None = None  # the smallest value of the measure so far, of which epoch, and the model then
+    best_epoch: int
+    _state: State
 
     def __init__(self, patience: int, measure: str = "validation_loss") -> None:
         self.patience, self.measure = check_size("patience", patience), measure
-        self.best: float | None = None
-        self.best_epoch = 0
-        self._state: State = {}
 
     def start(self, run: Training) -> None:
         self.best, self.best_epoch, self._state = None, 0, {}
@@ -56,19 +55,15 @@ class EarlyStopping(Callback):
             return
         value = run.row[self.measure]
         if math.isfinite(value) and (self.best is None or value < self.best):
-            self.best, self.best_epoch, self._state = value, run.epoch, _copied(run.M)
+            M, state = run.M, run.M.state()
+            copies = {name: convert(X, M.backend, None, M.device) for name, X in matrices_of(state).items()}
+            self.best, self.best_epoch, self._state = value, run.epoch, state | copies
         if run.epoch - self.best_epoch >= self.patience:
             run.stop()
 
     def end(self, run: Training) -> None:
         if self.best is not None:
             run.M.load_state(self._state)
-
-
-def _copied(M: MultilayerPerceptron) -> State:
-    """A copy of the state, safe from callbacks that change the matrices of M in place."""
-    state = M.state()
-    return state | {name: convert(X, M.backend, None, M.device) for name, X in matrices_of(state).items()}
 
 
 class Divergence(Callback):

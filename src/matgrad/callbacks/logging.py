@@ -8,7 +8,7 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,36 +39,28 @@ class _RowsFile(Callback):
     _is_complete = False  # whether the file has all rows before this epoch
 
     def start(self, run: Training) -> None:
-        self._replace(run.rows)
+        with atomic_write(self._path) as file:
+            file.write(self._content(run.rows, is_whole=True))
+        self._is_complete = True
 
     def epoch(self, run: Training) -> None:
         try:
             if self._is_complete and self._fits(run.rows[-1]):
                 self._is_complete = False
                 with open(self._path, "ab") as file:
-                    file.write(self._lines(run.rows[-1:]))
+                    file.write(self._content(run.rows[-1:], is_whole=False))
                 self._is_complete = True
             else:
-                self._replace(run.rows)
+                _RowsFile.start(self, run)
         except OSError as error:
             warnings.warn(f"{self._path}: cannot be written ({error.strerror or error})", stacklevel=2)
-
-    def _replace(self, rows: Sequence[Row]) -> None:
-        """Write the whole file."""
-        with atomic_write(self._path) as file:
-            file.write(self._header(rows) + self._lines(rows))
-        self._is_complete = True
 
     def _fits(self, row: Row) -> bool:
         """Whether a row can be appended."""
         return True
 
-    def _header(self, rows: Sequence[Row]) -> bytes:
-        """What comes before the rows."""
-        return b""
-
-    def _lines(self, rows: Sequence[Row]) -> bytes:
-        """These rows as part of the file."""
+    def _content(self, rows: Sequence[Row], is_whole: bool) -> bytes:
+        """These rows in the format of the file: a part of it, or the whole with its header."""
         raise NotImplementedError
 
 
@@ -89,16 +81,19 @@ class Log(_RowsFile):
         self._is_csv = self.path.suffix == ".csv"
 
     def _fits(self, row: Row) -> bool:
-        return not self._is_csv or all(name in self._columns for name, _ in _flat(row))
+        return not self._is_csv or _flat(row).keys() <= {*self._columns}
 
-    def _header(self, rows: Sequence[Row]) -> bytes:
-        self._columns = [*dict.fromkeys(name for row in rows for name, _ in _flat(row))]
-        return _csv([self._columns]) if self._is_csv and self._columns else b""
-
-    def _lines(self, rows: Sequence[Row]) -> bytes:
+    def _content(self, rows: Sequence[Row], is_whole: bool) -> bytes:
         if not self._is_csv:
             return "".join(as_json(_plain(row), indent=None) + "\n" for row in rows).encode()
-        return _csv([[dict(_flat(row)).get(name) for name in self._columns] for row in rows])
+        if is_whole:
+            self._columns = [*dict.fromkeys(name for row in rows for name in _flat(row))]
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, self._columns, lineterminator="\n")
+        if is_whole and rows:
+            writer.writeheader()
+        writer.writerows(map(_flat, rows))
+        return buffer.getvalue().encode()
 
 
 class TensorBoard(_RowsFile):
@@ -121,21 +116,39 @@ class TensorBoard(_RowsFile):
         for other in others - {self._path}:
             other.unlink(missing_ok=True)
 
-    def _header(self, rows: Sequence[Row]) -> bytes:
-        return _records([{"file_version": "brain.Event:2", "wall_time": time.time()}])
+    def _content(self, rows: Sequence[Row], is_whole: bool) -> bytes:
+        from tensorboard.compat.proto.event_pb2 import Event  # which does not import TensorFlow
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-    def _lines(self, rows: Sequence[Row]) -> bytes:
-        now = time.time()
-        return _records([{"wall_time": now, "step": row["epoch"], "summary": _summary(row)} for row in rows])
+        buffer, now = io.BytesIO(), time.time()
+        writer = RecordWriter(buffer)
+        if is_whole:
+            writer.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+        for row in rows:
+            event = Event(wall_time=now, step=row["epoch"], summary={"value": _scalars(row)})
+            writer.write(event.SerializeToString())
+        return buffer.getvalue()
 
 
-def _flat(row: Row, separator: str = ".") -> Iterator[tuple[str, Any]]:
+def _scalars(row: Row) -> list[dict[str, Any]]:
+    """The numbers of a row as TensorBoard's scalars, such as ``loss/validation``."""
+    values = []
+    for name, x in _flat(row, "/").items():
+        if name != "epoch" and isinstance(x, int | float):
+            measure, part = measure_and_part(name)
+            values.append({"tag": name if part is None else f"{measure}/{part}", "simple_value": float(x)})
+    return values
+
+
+def _flat(row: Row, separator: str = ".") -> Row:
     """The values of a row, those of a table under names such as ``nnz.1``."""
+    flat: Row = {}
     for name, value in row.items():
         if isinstance(value, dict):
-            yield from ((f"{name}{separator}{key}", item) for key, item in _flat(value, separator))
+            flat |= {f"{name}{separator}{key}": item for key, item in _flat(value, separator).items()}
         else:
-            yield name, _scalar(value)
+            flat[name] = _scalar(value)
+    return flat
 
 
 def _plain(value: Any) -> Any:
@@ -149,30 +162,3 @@ def _plain(value: Any) -> Any:
 def _scalar(value: Any) -> Any:
     """The value as a number of Python, if it is a scalar of NumPy or of another backend."""
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
-
-
-def _csv(lines: Sequence[Sequence[Any]]) -> bytes:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(lines)
-    return buffer.getvalue().encode()
-
-
-def _summary(row: Row) -> dict[str, Any]:
-    """The numbers of a row as TensorBoard's scalars, such as ``loss/validation``."""
-    values = []
-    for name, x in _flat(row, "/"):
-        if name != "epoch" and isinstance(x, int | float):
-            measure, part = measure_and_part(name)
-            values.append({"tag": name if part is None else f"{measure}/{part}", "simple_value": float(x)})
-    return {"value": values}
-
-
-def _records(events: Sequence[dict[str, Any]]) -> bytes:
-    """The events in the format of TensorBoard, whose modules for this do not import TensorFlow."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    buffer = io.BytesIO()
-    for event in events:
-        RecordWriter(buffer).write(Event(**event).SerializeToString())
-    return buffer.getvalue()

@@ -7,6 +7,7 @@ a dense one, which they make sparse.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,9 @@ import numpy as np
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.topology import Topology, TopologyCallback, check_sparse
 from matgrad.foundation.numbers import generator
-from matgrad.layers.linear import LinearLayer
-from matgrad.layers.sparsity import densities_of
-from matgrad.sparse.densities import check_density
+from matgrad.layers.sparsity import with_densities
+from matgrad.layers.weights import WeightedLayer
+from matgrad.sparse.densities import parse_densities
 from matgrad.sparse.growing import GradientGrow, RandomGrow
 from matgrad.sparse.pruning import MagnitudePrune, SETPrune, largest, largest_weights
 from matgrad.specifications.parsing import create, parse_call
@@ -77,7 +78,8 @@ class SNIP(Callback):
     is_training = True
 
     def __init__(self, density: Density, seed: int | None = None) -> None:
-        self.density, self.seed = _checked(density), seed
+        parse_densities(density)  # raises if one is not in (0, 1]
+        self.density, self.seed = density, seed
 
     def start(self, run: Training) -> None:
         """Make the model sparse."""
@@ -112,11 +114,12 @@ class GMP(TopologyCallback):
     run, or until the last update before the last step if that comes sooner. A layer with density d = 1 stays dense.
     """
 
-    state_names = (*TopologyCallback.state_names, "_is_finished")
+    state_names = MappingProxyType({**TopologyCallback.state_names, "_is_finished": bool})
 
     def __init__(self, density: Density, every: int | None = None, until: float = 0.75) -> None:
         super().__init__(every, until)
-        self.density = _checked(density)
+        parse_densities(density)
+        self.density = density
 
     def start(self, run: Training) -> None:
         super().start(run)
@@ -139,7 +142,7 @@ class GMP(TopologyCallback):
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         t = 1.0 if run.progress + self._part(run) >= 1 else t  # the last one before the last step
         self._is_finished = t >= 1
-        for layer, d in _layers(run.M, self.density):
+        for layer, d in with_densities(run.M.linear_layers(), self.density):
             count = _count(layer, d + (1 - d) * (1 - min(t, 1.0)) ** 3)
             if count < layer.density * layer.input_size * layer.output_size:
                 layer.set_support(*largest_weights([layer.W], count))
@@ -150,28 +153,15 @@ class GMP(TopologyCallback):
         return 1 / parts
 
 
-def _layers(M: MultilayerPerceptron, density: Density) -> list[tuple[LinearLayer, float]]:
-    """The linear layers of M with their densities, one for all or one for each."""
-    layers = M.linear_layers()
-    return list(zip(layers, densities_of(layers, density), strict=True))
-
-
-def _checked(density: Density) -> Density:
-    """The density or densities, after a check that each is in (0, 1]."""
-    for value in density if isinstance(density, Sequence) else [density]:
-        check_density("density", value)
-    return density
-
-
-def _dense_layers(M: MultilayerPerceptron, density: Density, method: str) -> list[tuple[LinearLayer, float]]:
+def _dense_layers(M: MultilayerPerceptron, density: Density, method: str) -> list[tuple[WeightedLayer, float]]:
     """The linear layers of M, which must be dense, with their densities."""
-    pairs = _layers(M, density)
+    pairs = with_densities(M.linear_layers(), density)
     if sparse := [layer for layer, _ in pairs if layer.is_sparse]:
         raise ValueError(f"{method} starts from a dense model, but {sparse[0]!r} is sparse")
     return pairs
 
 
-def _count(layer: LinearLayer, density: float) -> int:
+def _count(layer: WeightedLayer, density: float) -> int:
     """The number of weights of a layer with this density, at least 1."""
     return max(1, round(density * layer.input_size * layer.output_size))
 

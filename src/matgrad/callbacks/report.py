@@ -46,36 +46,31 @@ class Report(Callback):
         self.silent, self.patient = silent, patient
         self.failure: OSError | None = None
         self.progress: Any = None
-        self._task: Any = None
         self._has_headings = False
         if sys.stdout.isatty() and not silent:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-            self.progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.completed}/{task.total} batches"),
-                TimeRemainingColumn(),
-                transient=True,
-            )
+            texts = TextColumn("{task.description}"), TextColumn("{task.completed}/{task.total} batches")
+            self.progress = Progress(texts[0], BarColumn(), texts[1], TimeRemainingColumn(), transient=True)
+            self._task = self.progress.add_task("", visible=False)
 
     def start(self, run: Training) -> None:
         if self.progress is not None:
             self.progress.start()
 
     def poll(self, run: Training) -> None:
-        if self.progress is None:
-            return
-        if self._task is None:
-            description = f"epoch {run.epoch + 1}/{run.epochs}"
-            self._task = self.progress.add_task(description, total=run.batches)
-        self.progress.update(self._task, completed=run.batch)
+        if self.progress is not None:
+            text = f"epoch {run.epoch + 1}/{run.epochs}"
+            self.progress.update(self._task, description=text, total=run.batches, completed=run.batch, visible=True)
 
     def epoch(self, run: Training) -> None:
-        if self._task is not None:
-            self.progress.remove_task(self._task)
-            self._task = None
-        self.row(run.row)
+        if self.progress is not None:
+            self.progress.reset(self._task, visible=False)
+        shown = shown_values(run.row)
+        if not self._has_headings:
+            self.say("  ".join(f"{heading:>{max(7, len(heading))}}" for heading in shown))
+            self._has_headings = True
+        self.say("  ".join(f"{cell:>{max(7, len(heading))}}" for heading, cell in shown.items()))
 
     def end(self, run: Training) -> None:
         if self.progress is not None:
@@ -94,14 +89,6 @@ class Report(Callback):
             if not self.patient:
                 raise
             self.silent, self.failure = True, error
-
-    def row(self, values: dict[str, Any]) -> None:
-        """Print the values of an epoch as one row, the first time after the headings."""
-        shown = shown_values(values)
-        if not self._has_headings:
-            self.say("  ".join(f"{heading:>{max(7, len(heading))}}" for heading in shown))
-            self._has_headings = True
-        self.say("  ".join(f"{cell:>{max(7, len(heading))}}" for heading, cell in shown.items()))
 
 
 class LiveTable(Callback):

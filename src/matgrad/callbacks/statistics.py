@@ -47,12 +47,13 @@ def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, floa
     N, group = data.size, run.group
     # code of users may look at several examples at once, and R² is no mean over examples
     is_shared = 1 < group.size <= N and metric != "r2" and is_builtin(run.M, run.loss)
-    own_data = data.between(group.part(N).start, group.part(N).stop) if is_shared else data
-    measures = measure(run.M, own_data.in_order(evaluation_batch(run.M)), run.loss, compiled=run.compiled)
+    if is_shared:
+        data = data.between(group.part(N).start, group.part(N).stop)
+    measures = measure(run.M, data.in_order(evaluation_batch(run.M)), run.loss, compiled=run.compiled)
     own = measures.loss, getattr(measures, metric)
     if not is_shared:
         return own
-    counts, losses, metrics = zip(*group.exchange([own_data.size, *own], "the statistics"), strict=True)
+    counts, losses, metrics = zip(*group.exchange([data.size, *own], "the statistics"), strict=True)
     power = 2 if metric == "rmse" else 1
     mean = float(np.average(np.power(metrics, power), weights=counts))
     return float(np.average(losses, weights=counts)), mean ** (1 / power)

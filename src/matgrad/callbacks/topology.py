@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,10 +44,11 @@ class TopologyCallback(Callback):
     """
 
     is_training = changes_only_state = True
-    state_names: tuple[str, ...] = ("updates", "update_flops", "explored", "_explored", "_seed")
-    state_types: Mapping[str, Any] = MappingProxyType(
+    state_names = MappingProxyType(
         {"updates": int, "update_flops": int, "explored": float, "_explored": dict[str, np.ndarray], "_seed": int}
     )
+
+    updates, update_flops, explored, _seed = 0, 0, 0.0, 0
 
     def __init__(self, every: int | None = None, until: float = 1.0, seed: int | None = None) -> None:
         if not 0 < until <= 1:
@@ -54,10 +56,8 @@ class TopologyCallback(Callback):
         self.every, self.until, self.seed = every, until, seed
         self.wants_batches = every is not None
         self.interval = 1 if every is None else check_size("every", every)
-        self.updates, self.update_flops, self.explored = 0, 0, 0.0
         self._explored: dict[str, np.ndarray] = {}  # the numbers of the positions, by parameter
         self._grown: dict[str, np.ndarray] = {}  # those that are new, where an update knows
-        self._seed = 0
 
     def start(self, run: Training) -> None:
         self.updates, self.update_flops, self._explored = 0, 0, {}
@@ -65,8 +65,7 @@ class TopologyCallback(Callback):
         self._explore(run)
 
     def batch(self, run: Training) -> None:
-        if self.every is not None and run.step % self.every == 0:
-            self._update(run)
+        self._update(run)
 
     def epoch(self, run: Training) -> None:
         if self.every is None:
@@ -106,7 +105,9 @@ class TopologyCallback(Callback):
         for path, layer, name in sparse_parameters(run.M):
             support = getattr(layer, name).support
             key, (K, D) = f"{path}.{name}", support.shape
-            self._explored[key] = _union(self._explored.get(key), self._grown.pop(key, support.kept_flat()))
+            known, new = self._explored.get(key, np.empty(0, np.int64)), self._grown.pop(key, support.kept_flat())
+            both = np.sort(np.concatenate([known, new]), kind="stable")  # which merges two increasing sequences
+            self._explored[key] = both[np.diff(both, prepend=-1) > 0]
             positions += K * D
         self.explored = sum(map(len, self._explored.values())) / max(positions, 1)
 
@@ -115,20 +116,6 @@ def check_sparse(M: MultilayerPerceptron) -> None:
     """Raise if a model has no sparse layer."""
     if not any(sparse_parameters(M)):
         raise ValueError("the model has no sparse layer: give it densities below 1")
-
-
-def _union(old: np.ndarray | None, flat: np.ndarray) -> np.ndarray:
-    """The numbers in either of two increasing sequences, in increasing order."""
-    if old is None:
-        return flat
-    places, is_known = _places(old, flat)
-    return np.insert(old, places[~is_known], flat[~is_known])
-
-
-def _places(numbers: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where other numbers belong in an increasing sequence, and whether each is in it."""
-    places = np.searchsorted(numbers, others)
-    return places, np.append(numbers, -1)[places] == others
 
 
 class Topology(TopologyCallback):
@@ -209,10 +196,10 @@ class Topology(TopologyCallback):
 
     def _factors(self, run: Training, rng: np.random.Generator) -> dict[str, list[Factors]]:
         """The factors of the gradients on as many batches as growing needs, by parameter."""
-        found: dict[str, list[Factors]] = {}
+        found: defaultdict[str, list[Factors]] = defaultdict(list)
         for _ in range(self.grow.batches if self.grow else 0):
             for name, factors in self._factors_on(run, *run.sample(rng)).items():
-                found.setdefault(name, []).append(factors)
+                found[name].append(factors)
         self.update_flops += 2 * sum(A.size * B.shape[1] for all_of in found.values() for A, B in all_of)
         return found
 
@@ -222,16 +209,11 @@ class Topology(TopologyCallback):
         if self._epoch != run.epoch:  # within an epoch the computation stays the same, as in training
             self._computation = evaluation_of(M, run.loss, GradientFactors, compiled=run.compiled)
             self._epoch = run.epoch
-        found: dict[str, tuple[list, list]] = {}
+        found: defaultdict[str, tuple[list, list]] = defaultdict(lambda: ([], []))
         for key, F in self._computation(M.state(), *batch).items():
             name, _, side = key.rpartition(".")
-            found.setdefault(name, ([], []))["AB".index(side[0])].append(np.array(M.backend.to_numpy(F)))
-        return {name: (_joined(A, 1), _joined(B, 0)) for name, (A, B) in found.items()}
-
-
-def _joined(matrices: list[np.ndarray], axis: int) -> np.ndarray:
-    """The matrices side by side, or below one another."""
-    return matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis)
+            found[name]["AB".index(side[0])].append(M.backend.to_numpy(F))
+        return {name: (np.concatenate(A, axis=1), np.concatenate(B, axis=0)) for name, (A, B) in found.items()}
 
 
 def _checked_positions(grow: Grow, site: Site, count: int) -> np.ndarray:
@@ -240,6 +222,6 @@ def _checked_positions(grow: Grow, site: Site, count: int) -> np.ndarray:
     K, D = site.taken.shape
     is_right = positions.shape == (count,) and positions.dtype.kind == "i" and (np.diff(positions) > 0).all()
     is_right = is_right and 0 <= positions[0] and positions[-1] < K * D
-    if not is_right or _places(site.taken.kept_flat(), positions)[1].any():
+    if not is_right or np.isin(positions, site.taken.kept_flat(), assume_unique=True).any():
         raise ValueError(f"{grow!r}: expected the numbers of {count} free positions of {K} × {D}, in increasing order")
     return positions

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 Batches = Iterable[tuple[Array, ...]]  # (X, T), or (X, T, s) if the examples have weights
-Rate = Callable[[int], Scalar]  # the learning rate of the i-th batch
+Rate = Callable[[int], Scalar]  # the learning rate of the i-th batch: a number, or a 0-d array
 Poll = Callable[[int], None]  # gets the number of batches done in this epoch; may raise an error to stop there
 
 POLL_INTERVAL = 0.1  # seconds
@@ -81,12 +81,17 @@ class CompiledStep(ABC):
         ``poll(i + 1)`` is called when batch i is done: after each of them, or ten times per second and after the last.
         """
         if self.takes(batches):
-            loader, number = cast(DataLoader, batches), getattr(rate, "number", rate)
-            rates = [float(number(i)) for i in range(first, first + len(loader))]
+            loader = cast(DataLoader, batches)
+            rates = [float(rate(i)) for i in range(first, first + len(loader))]
             self.train_epoch(loader, rates, lambda done: poll(first + done))
             return
+        eta: Any = None
+        last: Any = None
         for i, (X, T, *s) in enumerate(batches, first):
-            self(X, T, rate(i), *s)
+            if (now := rate(i)) is not last:
+                last, like = now, values_of(X)
+                eta = backend_of(like).scalar(now, like) if isinstance(now, int | float) else now
+            self(X, T, eta, *s)
             poll(i + 1)
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:

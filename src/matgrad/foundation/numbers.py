@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -19,12 +19,19 @@ def as_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def check_number(name: str, value: Any, largest: float = math.inf) -> Any:
-    """The value as a Python number, after a check that it is one from 0 to `largest`; a symbol is returned as it is."""
+RANGES: dict[str, Callable[[float], bool]] = {
+    "a finite number of 0 or more": lambda x: 0 <= x < math.inf,
+    "a finite number above 0": lambda x: 0 < x < math.inf,
+    "a number from 0 to 1": lambda x: 0 <= x <= 1,
+    "a number in [0, 1)": lambda x: 0 <= x < 1,
+}
+
+
+def check_number(name: str, value: Any, expected: str = "a finite number of 0 or more") -> Any:
+    """The value as a Python number, after a check that it is in one of `RANGES`; a symbol is returned as it is."""
     value = as_number(value)
-    if isinstance(value, int | float) and not 0 <= value <= largest:
-        expected = "0 or more" if largest == math.inf else f"0 to {largest}"
-        raise ValueError(f"{name}: expected a number of {expected}, found {value}")
+    if isinstance(value, int | float) and not RANGES[expected](value):
+        raise ValueError(f"{name}: expected {expected}, found {value}")
     return value
 
 

@@ -1,34 +1,17 @@
 """The layers, of the paper and beyond it: feedforward and backpropagation equations, each on one line."""
 
-from matgrad.layers.batch_normalization import BatchNormalizationLayer
-from matgrad.layers.dropout import (
-    ActivationDropoutLayer,
-    DropoutLayer,
-    LinearDropoutLayer,
-    LogSoftmaxDropoutLayer,
-    SoftmaxDropoutLayer,
-    SReLUDropoutLayer,
-)
-from matgrad.layers.layer import Layer
-from matgrad.layers.linear import ActivationLayer, LinearLayer
-from matgrad.layers.row_normalization import LayerNormalizationLayer, RMSNormalizationLayer
-from matgrad.layers.softmax import LogSoftmaxLayer, SoftmaxLayer
-from matgrad.layers.srelu import SReLULayer
-
-__all__ = [
-    "ActivationDropoutLayer",
-    "ActivationLayer",
-    "BatchNormalizationLayer",
-    "DropoutLayer",
-    "Layer",
-    "LayerNormalizationLayer",
-    "LinearDropoutLayer",
-    "LinearLayer",
-    "LogSoftmaxDropoutLayer",
-    "LogSoftmaxLayer",
-    "RMSNormalizationLayer",
-    "SReLUDropoutLayer",
-    "SReLULayer",
-    "SoftmaxDropoutLayer",
-    "SoftmaxLayer",
-]
+from matgrad.layers.dropout import ActivationDropoutLayer as ActivationDropoutLayer
+from matgrad.layers.dropout import DropoutLayer as DropoutLayer
+from matgrad.layers.dropout import LinearDropoutLayer as LinearDropoutLayer
+from matgrad.layers.dropout import LogSoftmaxDropoutLayer as LogSoftmaxDropoutLayer
+from matgrad.layers.dropout import SoftmaxDropoutLayer as SoftmaxDropoutLayer
+from matgrad.layers.dropout import SReLUDropoutLayer as SReLUDropoutLayer
+from matgrad.layers.layer import Layer as Layer
+from matgrad.layers.linear import ActivationLayer as ActivationLayer
+from matgrad.layers.linear import LinearLayer as LinearLayer
+from matgrad.layers.normalization import BatchNormalizationLayer as BatchNormalizationLayer
+from matgrad.layers.normalization import LayerNormalizationLayer as LayerNormalizationLayer
+from matgrad.layers.normalization import RMSNormalizationLayer as RMSNormalizationLayer
+from matgrad.layers.softmax import LogSoftmaxLayer as LogSoftmaxLayer
+from matgrad.layers.softmax import SoftmaxLayer as SoftmaxLayer
+from matgrad.layers.srelu import SReLULayer as SReLULayer

@@ -58,7 +58,8 @@ class LayerBase:
         self.training = True
         self._optimizer: Optimizer = CompositeOptimizer()
         self._optimizers: dict[str, Optimizer] = {}
-        self._forget()  # not `forget`: it may have no parts yet
+        for name in self.batch_matrices:
+            setattr(self, name, None)
 
     # -- parts --------------------------------------------------------------------------------
     def parts(self) -> Sequence[Layer]:
@@ -147,13 +148,10 @@ class LayerBase:
 
     def forget(self) -> None:
         """Drop the matrices of the last batch: the input, the intermediates and all gradients, also of the parts."""
-        self._forget()
-        for part in self.parts():
-            part.forget()
-
-    def _forget(self) -> None:
         for name in self.batch_matrices:
             setattr(self, name, None)
+        for part in self.parts():
+            part.forget()
 
     @property
     def batch_matrices(self) -> tuple[str, ...]:

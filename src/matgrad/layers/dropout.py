@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.numbers import as_number
+from matgrad.foundation.numbers import check_number
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer, LinearLayer
 from matgrad.layers.softmax import LogSoftmaxLayer, SoftmaxLayer
@@ -48,11 +48,9 @@ class LayerWithDropout(Layer):
 
     def set_dropout(self, dropout: float, renew: str = "step") -> None:
         """Drop elements at this rate p, and renew R after every step or every epoch."""
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a rate in [0, 1), found {dropout}")
         if renew not in RENEWALS:
             raise ValueError(f"renew: expected 'step' or 'epoch', found {renew!r}")
-        self.dropout, self.renew = as_number(dropout), renew
+        self.dropout, self.renew = check_number("dropout", dropout, "a number in [0, 1)"), renew
 
     def drop(self, A: Matrix) -> Matrix:
         """A ⊙ R, which is A itself where R = 1: without dropout, and in evaluation mode."""

@@ -17,6 +17,7 @@ from matgrad.datasets.checking import as_array
 from matgrad.foundation.imports import deferred
 from matgrad.layers import checks
 from matgrad.layers.layer import Layer
+from matgrad.layers.sparsity import SparseModel
 from matgrad.layers.state import Places, State, matrices_of, put, sized_by_supports
 from matgrad.sparse.matrix import values_of
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matgrad.datasets.normalization import Normalization
 
 
-class ModelBase:
+class ModelBase(SparseModel):
     """Place, state and normalization of a model; see `MultilayerPerceptron`."""
 
     layers: list[Layer]
@@ -34,9 +35,7 @@ class ModelBase:
     features: Features | None = None
     # what `fit` or its file says of it beside: the loss, the number of classes, their names …
     information: Mapping[str, Any] = MappingProxyType({})
-    history: Mapping[str, list[Any]] = MappingProxyType(
-        {}
-    )  # of the last training, also if that was interrupted or failed
+    history: Mapping[str, list[Any]] = MappingProxyType({})  # of the last training, also one that did not end
 
     _engine: str | None = None  # if not the backend's: the C++ core works on NumPy's matrices
     _matmul = MATMULS[0]

@@ -12,56 +12,71 @@ from matgrad.sparse.pruning import largest_weights
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import Items, at_position
 
-Layers = Sequence[WeightedLayer]
+
+class SparseModel:
+    """The methods of a model that make its linear layers sparse; lists are in the order of `linear_layers`."""
+
+    def linear_layers(self) -> Sequence[WeightedLayer]:
+        """The layers that have weights W and b, parts of layers included."""
+        raise NotImplementedError
+
+    def set_densities(self, densities: Items, rng: Generator | None = None) -> None:
+        """Give every linear layer a random support; densities are a list such as ``0.01;0.05;1``, or one for all.
+
+        A layer keeps its weights at the support, so those of a new model are too small for it until `set_weights`;
+        with density 1 it stays as it is.
+        """
+        pairs = with_densities(self.linear_layers(), densities)
+        self.set_supports([random_support(layer.output_size, layer.input_size, d, rng) for layer, d in pairs])
+
+    def set_supports(self, supports: Sequence[Any]) -> None:
+        """Give every linear layer its support: a `Support`, a mask or a SciPy matrix; None leaves it as it is.
+
+        A layer keeps its weights and the state of its optimizer at the support; weights that it did not store are 0.
+        Nothing is changed unless all supports fit.
+        """
+        layers, checked = self.linear_layers(), []
+        if len(supports) != len(layers):
+            raise ValueError(f"expected {len(layers)} supports for {len(layers)} linear layers, found {len(supports)}")
+        for position, (layer, support) in enumerate(zip(layers, supports, strict=True), start=1):
+            with at_position("linear layer", position):
+                checked.append(None if support is None else layer.checked_support(support))
+        for layer, support in zip(layers, checked, strict=True):
+            if support is not None:
+                layer.set_support(support)
+
+    def prune(self, densities: Items | None = None, *, overall: float | None = None) -> None:
+        """Keep the weights that are farthest from 0: in each linear layer by its density, or over all layers.
+
+        The densities are a list such as ``0.01;0.05;1``, or one for all. With an `overall` density there is one
+        threshold for all layers, but each keeps at least one weight. Numbers of weights are exact: equal weights are
+        dropped in the order of their positions. The optimizers keep their state for the weights that stay.
+        """
+        layers = self.linear_layers()
+        if densities is not None and overall is None:
+            supports = []
+            for position, (layer, d) in enumerate(with_densities(layers, densities), start=1):
+                with at_position("linear layer", position):
+                    supports += _largest([layer], d, "density")
+        elif overall is not None and densities is None:
+            supports = _largest(layers, overall, "overall density")
+        else:
+            raise ValueError("prune: expected either densities or an overall density")
+        for layer, support in zip(layers, supports, strict=True):
+            if support.nnz < layer.nnz:
+                layer.set_support(support)
 
 
-def densities_of(layers: Layers, densities: Items) -> list[float]:
-    """The densities of the layers from a list such as ``0.01;0.05;1``, or from one for all."""
+def with_densities(layers: Sequence[WeightedLayer], densities: Items) -> list[tuple[WeightedLayer, float]]:
+    """The layers with their densities, from a list such as ``0.01;0.05;1``, or from one for all."""
     values = parse_densities(densities)
     values = values * len(layers) if len(values) == 1 else values
     if len(values) != len(layers):
         raise ValueError(f"expected 1 or {len(layers)} densities for {len(layers)} linear layers, found {len(values)}")
-    return values
+    return list(zip(layers, values, strict=True))
 
 
-def set_densities(layers: Layers, densities: Items, rng: Generator | None = None) -> None:
-    """Give every layer a random support; with density 1 it stays as it is."""
-    values = densities_of(layers, densities)
-    set_supports(
-        layers, [random_support(x.output_size, x.input_size, d, rng) for x, d in zip(layers, values, strict=True)]
-    )
-
-
-def set_supports(layers: Layers, supports: Sequence[Any]) -> None:
-    """Give every layer its support; one with None stays as it is. Nothing is changed unless all of them fit."""
-    if len(supports) != len(layers):
-        raise ValueError(f"expected {len(layers)} supports for {len(layers)} linear layers, found {len(supports)}")
-    checked: list[Support | None] = []
-    for position, (layer, support) in enumerate(zip(layers, supports, strict=True), start=1):
-        with at_position("linear layer", position):
-            checked.append(None if support is None else layer.checked_support(support))
-    for layer, support in zip(layers, checked, strict=True):
-        if support is not None:
-            layer.set_support(support)
-
-
-def prune(layers: Layers, densities: Items | None, overall: float | None) -> None:
-    """Drop the weights nearest to 0: in each layer down to its density, or over all layers."""
-    if densities is not None and overall is None:
-        supports = []
-        for position, (layer, d) in enumerate(zip(layers, densities_of(layers, densities), strict=True), start=1):
-            with at_position("linear layer", position):
-                supports += _largest([layer], d, "density")
-    elif overall is not None and densities is None:
-        supports = _largest(layers, overall, "overall density")
-    else:
-        raise ValueError("prune: expected either densities or an overall density")
-    for layer, support in zip(layers, supports, strict=True):
-        if support.nnz < layer.nnz:
-            layer.set_support(support)
-
-
-def _largest(layers: Layers, density: float, name: str) -> list[Support]:
+def _largest(layers: Sequence[WeightedLayer], density: float, name: str) -> list[Support]:
     """The supports of the weights farthest from 0, with which the layers together have the density."""
     check_density(name, density)
     stored, elements = sum(x.nnz for x in layers), sum(x.output_size * x.input_size for x in layers)

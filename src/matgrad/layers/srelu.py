@@ -10,14 +10,7 @@ from matgrad.activation_functions import SReLUActivation
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
-from matgrad.matrix_operations import (
-    Matrix,
-    column_repeat,
-    columns_sum,
-    hadamard,
-    row_repeat,
-    rows_sum,
-)
+from matgrad.matrix_operations import Matrix, column_repeat, columns_sum, hadamard, row_repeat, rows_sum
 
 
 class SReLULayer(ActivationLayer):

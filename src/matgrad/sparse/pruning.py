@@ -12,6 +12,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array
+from matgrad.foundation.numbers import check_number
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import describe, resolve
@@ -32,9 +33,7 @@ class MagnitudePrune(Prune):
     """The fraction of the weights that is nearest to 0"""
 
     def __init__(self, fraction: float = 0.3) -> None:
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"fraction: expected a number from 0 to 1, found {fraction}")
-        self.fraction = fraction
+        self.fraction = check_number("fraction", fraction, "a number from 0 to 1")
 
     def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
         return smallest(np.abs(values), round(scale * self.fraction * len(values)))

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
-import shutil
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +20,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.foundation.files import conform, naming, parse_json, read_safetensors
-from matgrad.foundation.writing import PREFIX, atomic_write
+from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import State
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.support import Support
@@ -167,16 +164,6 @@ def step_of(file: Path) -> int:
     """The number of steps in the name of a checkpoint; -1 if it is none."""
     digits = file.stem.partition("-")[2]
     return int(digits) if digits.isdecimal() and digits.isascii() else -1
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Make a file a copy of another one, atomically: one that takes no space, where the file system has such."""
-    temporary = target.with_name(f"{PREFIX}{secrets.token_hex(4)}")
-    try:
-        os.link(source, temporary)
-    except OSError:
-        shutil.copyfile(source, temporary)
-    os.replace(temporary, target)
 
 
 # -- trees of plain values and matrices: JSON in the header of a safetensors file, and its tensors --------

@@ -31,11 +31,13 @@ def fingerprint_of_run(run: Training, settings: dict[str, str]) -> dict[str, str
     known = {f"the version of {name}": found[name] for name in ("matgrad", "numpy", M.backend.name) if name in found}
     known |= {"the backend": M.engine, "the element type": M.dtype, "the initial model": _sha256(M.state())}
     known |= {"the epochs": str(run.epochs), "the steps that are done": str(run.step), **settings}
-    known["the callbacks"] = ", ".join(_named(x) for x in run.callbacks if _is_steering(x))
-    for callback in run.callbacks:
-        if isinstance(callback, Statistics):
-            others = {prefix: part for prefix, part in callback.parts.items() if part is not data}
-            known |= {f"the {prefix}data".replace("_", " "): _sha256(_arrays(part)) for prefix, part in others.items()}
+    statistics = [callback for callback in run.callbacks if isinstance(callback, Statistics)]
+    silent = [callback for callback in statistics if not callback.every_epoch]  # they measure when they are asked to
+    steering = [x for x in run.callbacks if not (x.only_first or isinstance(x, Interruption) or x in silent)]
+    known["the callbacks"] = ", ".join(map(_named, steering))
+    for prefix, part in (item for callback in statistics for item in callback.parts.items()):
+        if part is not data:
+            known[f"the {prefix}data".replace("_", " ")] = _sha256(_arrays(part))
     return known | (_fingerprint_of_data(data) if isinstance(data, DataLoader) else {})
 
 
@@ -60,12 +62,6 @@ def _fingerprint_of_data(data: DataLoader) -> dict[str, str]:
         "the order": "shuffled" if data.shuffle else "that of the data",
         "the seed of the order": f"sha256 {hashlib.sha256(order).hexdigest()}",
     }
-
-
-def _is_steering(callback: Callback) -> bool:
-    """Whether all ranks must have a callback: it does more than print or write, or measure when it is asked to."""
-    is_silent = isinstance(callback, Interruption) or (isinstance(callback, Statistics) and not callback.every_epoch)
-    return not (callback.only_first or is_silent)
 
 
 def _named(callback: Callback) -> str:

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.callbacks import (
-    Accounting,
-    Callback,
-    EarlyStopping,
-    Statistics,
-    default_report,
-    is_sparse_training,
-)
+from matgrad.callbacks import Accounting, Callback, EarlyStopping, Statistics, default_report, is_sparse_training
 from matgrad.datasets import DataLoader, Normalization
 from matgrad.datasets.checking import as_type, checked_examples, checked_weights
 from matgrad.datasets.dataset import hold_out
@@ -35,7 +28,7 @@ from matgrad.loss_functions import (
     default_loss,
     number_of_classes,
 )
-from matgrad.training.run import BATCH_SIZE, EPOCHS, LEARNING_RATE, Data, History, Training, checked_callbacks, finished
+from matgrad.training.run import BATCH_SIZE, EPOCHS, LEARNING_RATE, Data, History, Training, checked_callbacks
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -103,17 +96,17 @@ def fit(
     `verbose` shows them, in a notebook as a live table and plot. `resume` continues a checkpoint; `epochs` counts
     those before it too. See `stochastic_gradient_descent` for the rest.
     """
-    epoch_data = X if callable(X) else None
-    if epoch_data is not None and not (T is None and sample_weight is None):
+    is_function = callable(X)
+    if is_function and not (T is None and sample_weight is None):
         raise ValueError("X is a function of the epoch, which returns (X, T): expected no T and no sample_weight")
-    X, T = checked_examples(X, T) if epoch_data is None else _examples_of(epoch_data, 0)
-    loss = default_loss(M, T) if loss is None else create_loss(loss)
+    examples = _checked("the data of epoch 0", X(0)) if is_function else _checked("", (X, T, sample_weight))
+    loss = default_loss(M, examples[1]) if loss is None else create_loss(loss)
     check_loss(M, loss)
     if early_stopping is not None and (validation is None or not statistics):
         raise ValueError("early_stopping needs validation data and statistics")
-    if epoch_data is not None and isinstance(validation, Real):
+    if is_function and isinstance(validation, Real):
         raise ValueError("validation: no fraction of data that differs by epoch can be held out; expected (X, T)")
-    parts = _parts(X, T, sample_weight, validation, test, seed)
+    parts = _parts(examples, validation, test, seed)
     inputs, targets = _normalizations(M, loss, *parts[""][:2], normalize, normalize_targets)
     counts = [number_of_classes(M, loss, T) for _, T, _ in parts.values()]
     classes = None if None in counts or targets is not None else counts[0]
@@ -132,12 +125,13 @@ def fit(
         return result.to(M.backend.name, dtype=M.dtype, device=M.device)
 
     def loader_of_epoch(i: int) -> DataLoader:
-        assert epoch_data is not None
-        return loader("", (*_examples_of(epoch_data, i), None), None if seed is None else (seed, i)) if i else first
+        if not i:
+            return first
+        return loader("", _checked(f"the data of epoch {i}", X(i)), None if seed is None else (seed, i))
 
     loaders = {prefix: loader(prefix.replace("_", " "), part) for prefix, part in parts.items()}
     first = loaders[""]
-    data: Data = first if epoch_data is None else loader_of_epoch
+    data: Data = loader_of_epoch if is_function else first
     metric = metric or ("rmse" if classes is None else "accuracy")
     own: list[Callback] = [Statistics(loaders, metric, every_epoch=statistics)]
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
@@ -149,42 +143,33 @@ def fit(
     M.normalization, M.target_normalization = inputs, targets
     known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
     try:
-        return finished(run, own, resume)
+        return run.train(own, resume)
     finally:
         if not run.step:  # nothing was learned
             M.information = known
 
 
-def _examples_of(data: Callable[[int], Any], epoch: int) -> tuple[Any, np.ndarray]:
-    """The examples and targets of an epoch."""
-    found = data(epoch)
-    if not isinstance(found, tuple | list) or len(found) != 2:
-        raise ValueError(f"the data of epoch {epoch}: expected a pair (X, T), found {type(found).__name__}")
-    X, T = found
-    return checked_examples(X, T)
-
-
-def _parts(X: Any, T: np.ndarray, weights: Any, validation: Any, test: Any, seed: int | None) -> dict[str, Part]:
+def _parts(examples: Part, validation: Any, test: Any, seed: int | None) -> dict[str, Part]:
     """The examples to train on and, by the prefixes 'validation_' and 'test_', those to validate and test with."""
-    s = None if weights is None else checked_weights(weights, len(T), "sample_weight")
-    parts: dict[str, Part] = {"": (X, T, s)}
+    parts = {"": examples}
     if isinstance(validation, Real):
+        X, T, s = examples
         rows = hold_out(X.shape[0], float(validation), 0 if seed is None else seed, "validation")
         parts[""], parts["validation_"] = ((X[i], T[i], None if s is None else s[i]) for i in rows)
     elif validation is not None:
-        parts["validation_"] = _given("validation", validation, " a fraction")
+        parts["validation_"] = _checked("validation", validation, ", a fraction or None")
     if test is not None:
-        parts["test_"] = _given("test", test)
+        parts["test_"] = _checked("test", test, " or None")
     return parts
 
 
-def _given(name: str, part: Any, other: str = "") -> Part:
+def _checked(name: str, part: Any, other: str = "") -> Part:
     """The examples (X, T) or (X, T, s) of a part, checked."""
     if not isinstance(part, tuple | list) or len(part) not in (2, 3):
-        raise ValueError(f"{name}: expected a pair (X, T),{other} or None, found {part!r}")
-    X, T = checked_examples(part[0], part[1], f"{name} ")
-    s = part[2] if len(part) == 3 else None
-    return X, T, None if s is None else checked_weights(s, len(T), f"{name} sample weights")
+        raise ValueError(f"{name}: expected a pair (X, T){other}, found {type(part).__name__}")
+    where, s = f"{name} " if name else "", part[2] if len(part) == 3 else None
+    X, T = checked_examples(part[0], part[1], where)
+    return X, T, None if s is None else checked_weights(s, len(T), f"{where}sample_weight")
 
 
 def _normalizations(

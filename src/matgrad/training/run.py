@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Array, Scalar
+from matgrad.backends.base import Array
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
-from matgrad.distributed.group import Alone, Request, current
+from matgrad.distributed.group import Alone, Request, current, is_first
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import TrainingStep
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import check_size, generator
 from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
-from matgrad.learning_rate import LearningRateScheduler, checked_rate
+from matgrad.learning_rate import checked_rate
 from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, check_weighable
 from matgrad.optimizers import CompositeOptimizer
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
@@ -63,7 +63,7 @@ def stochastic_gradient_descent(
     and the callbacks must be made as they were. Data that is a function must depend on the number of the epoch alone.
     """
     run = Training(M, loss, train_loader, epochs, learning_rate, per_step, clip_norm, compiled)
-    return finished(run, callbacks, resume)
+    return run.train(callbacks, resume)
 
 
 class History(dict[str, list]):
@@ -81,6 +81,7 @@ class Training:
     T: Array
     s: list[Array]  # its weights, [s], or [] if it has none
     state: State  # of M before that batch; in compiled training, when the epoch began
+    learning_rate: float  # of the last step or, when an epoch begins, of its first
     _step: TrainingStep
     _epoch_data: Batches
     _end_of_part: int | None  # the number of its last batch, if it is known
@@ -99,7 +100,8 @@ class Training:
     ) -> None:
         self.loss, self.data, self.compiled = loss, data, compiled
         self.group = current() or Alone()  # of the ranks that train together
-        self._model, self._is_between_batches, self._is_current, self._is_in_epoch = M, False, False, False
+        self._model = M
+        self._is_in_epoch = self._is_between_batches = self._is_current = False
         self.epochs = check_size("epochs", epochs, least=0)
         self.rows: list[dict[str, Any]] = []  # one per epoch
         self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all epochs
@@ -109,15 +111,14 @@ class Training:
         self.is_stopped = self.is_interrupted = False
         self.is_rescued = False  # whether the run diverged, but a callback keeps an earlier model
         check_loss(M, loss)
-        if isinstance(data, DataLoader) and data.labels is None:
-            check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
-        if isinstance(data, DataLoader) and data.weights is not None:
-            check_weighable(loss)
+        if isinstance(data, DataLoader):
+            if data.labels is None:
+                check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
+            if data.weights is not None:
+                check_weighable(loss)
         self.clip_norm = clip_norm
-        if isinstance(learning_rate, LearningRateScheduler):
-            learning_rate.check(self.epochs * (len(data) if per_step and isinstance(data, Sized) else 1))
-        self._rates = Rates(M, learning_rate, per_step)
-        self._callbacks: list[Callback] = []
+        self._schedule, self.per_step = learning_rate, per_step
+        self.callbacks: Sequence[Callback] = ()  # in the order in which they are called
         self._seconds_of_callbacks = 0.0  # between the batches of this epoch
         self._start_of_epoch = 0.0  # as time.perf_counter() has it
         self._order: dict[str, Any] | None = None  # the generator of the data before the order of this epoch
@@ -132,11 +133,6 @@ class Training:
             self._is_current = True
             self._model.load_state(self._step.state())
         return self._model
-
-    @property
-    def callbacks(self) -> tuple[Callback, ...]:
-        """All callbacks of the run, in the order in which they are called."""
-        return tuple(self._callbacks)
 
     @property
     def inputs(self) -> Array | None:
@@ -159,11 +155,6 @@ class Training:
                 raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
             return self.X, self.T, *self.s
         return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
-
-    @property
-    def learning_rate(self) -> float:
-        """That of the last step or, when an epoch begins, of its first."""
-        return self._rates.last
 
     @property
     def row(self) -> dict[str, Any]:
@@ -230,11 +221,11 @@ class Training:
             rows=self.rows,
             order=self._order if is_partial else _generator_of(self.data),
             generator=dict(generator().bit_generator.state),
-            callbacks=[(type(callback).__name__, callback.state(self)) for callback in self._callbacks],
+            callbacks=[(type(callback).__name__, callback.state(self)) for callback in self.callbacks],
         )
 
-    def resume(self, checkpoint: Checkpoint) -> None:
-        """Restore a checkpoint: `train` then does the rest of the run."""
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
         if self.epochs < checkpoint.run.epoch:
             done = f"{checkpoint.run.epoch} epochs are done"
             raise ValueError(f"{checkpoint.path}: {done}, expected as many epochs or more, found {self.epochs}")
@@ -258,45 +249,55 @@ class Training:
             "products in": self._model.matmul,
         }
 
-    def _start(self, callbacks: list[Callback]) -> Iterator[Callback]:
+    def _start(self) -> Iterator[Callback]:
         """Start the callbacks, those that the checkpoint has a state of with that."""
         saved = [] if self._resumed is None else list(self._resumed.callbacks)
-        names = [type(callback).__name__ for callback in callbacks]
+        names = {type(callback).__name__ for callback in self.callbacks}
         for missing in {name for name, state in saved if state} - {*names, Checkpoints.__name__}:
             warnings.warn(f"the checkpoint has a callback {missing}, and is resumed without it", stacklevel=3)
-        for name, callback in zip(names, callbacks, strict=True):
-            own = next((i for i, item in enumerate(saved) if item[0] == name), None)
+        for callback in self._called:
+            own = next((item for item in saved if item[0] == type(callback).__name__), None)
             if own is None:
                 callback.start(self)
             else:
-                callback.resume(self, saved.pop(own)[1])
+                saved.remove(own)
+                callback.resume(self, own[1])
             yield callback
 
     # -- the loop -----------------------------------------------------------------------------
-    def train(self, callbacks: Sequence[Callback] = ()) -> None:
-        """Train epoch by epoch, until the last one or until a callback stops training."""
+    def train(self, callbacks: Sequence[Callback] = (), resume: str | Path | None = None) -> History:
+        """Train epoch by epoch, until the last one or until a callback stops training; returns the history.
+
+        `resume` is a checkpoint from which it goes on, or a folder of them. Ctrl-C ends it with KeyboardInterrupt.
+        """
+        if resume is not None:
+            self._restore(find_checkpoint(resume))
         self._step = TrainingStep(self.M, self.loss, self.clip_norm, compiled=self.compiled)
         self.group.asked = self.group.heard = Request.NONE
         own = [*checked_callbacks(callbacks), Divergence(), Interruption()]
         if any(isinstance(callback, Checkpoints) for callback in own):
             own.append(Interruption(signal.SIGTERM))
-        self._callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
+        self.callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
+        self._called = [callback for callback in self.callbacks if is_first() or not callback.only_first]
         if self.group.size > 1:
-            schedule = "every step" if self._rates.per_step else "every epoch"
+            schedule = "every step" if self.per_step else "every epoch"
             self.group.agree(fingerprint_of_run(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             at_end.callback(lambda: setattr(self.M, "history", self.history))
-            for callback in self._start(self._callbacks):
+            for callback in self._start():
                 at_end.callback(callback.end, self)
             while self.epoch < self.epochs and not self.is_stopped:
                 if self._train_epoch():
                     self._after_epoch()
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+        return self.history
 
     def _after_epoch(self) -> None:
         """Call the callbacks, the last ones when it is known whether the run is stopped; some are part of training."""
         for is_last in (False, True):
-            for callback in self._callbacks:
+            for callback in self._called:
                 if (callback.place == LAST) == is_last:
                     start = time.perf_counter()
                     callback.epoch(self)
@@ -308,15 +309,15 @@ class Training:
 
     def _train_epoch(self) -> bool:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
-        M, step, rates = self.M, self._step, self._rates
+        M, step = self.M, self._step
         self._start_of_epoch, self._seconds_of_callbacks = time.perf_counter(), 0.0
         data = self.data(self.epoch) if callable(self.data) else self.data
         self._order = _generator_of(data)
         self.batch, self.batches, self.examples = 0, len(data) if isinstance(data, Sized) else None, 0
         if self._resumed is not None:
-            data = self._resume_epoch(data, self._resumed)
+            self._resume_epoch(data, self._resumed)
         self._epoch_data, self._is_in_epoch = data, True
-        rates.start(self.epoch, self.step - self.batch)
+        self.learning_rate = checked_rate(self._schedule, self.epoch)
         if self.group.size > 1:
             self.group.agree(fingerprint_of_epoch(self, data), "the start of an epoch")
         is_whole, is_lost = True, False
@@ -326,7 +327,7 @@ class Training:
             try:
                 for batches, first in self._parts(data):
                     self._end_of_part = first + len(batches) if isinstance(batches, DataLoader) else None
-                    step.train(batches, rates, self._poll, first)
+                    step.train(batches, self._rate, self._poll, first)
                     if not self._is_watched:
                         self._after_batch()
                         self._between_batches()
@@ -347,29 +348,24 @@ class Training:
         if is_whole:
             self.epoch += 1
             self._is_in_epoch = False
-            self.rows.append({"epoch": self.epoch, "learning_rate": rates.last, "seconds": seconds})
+            self.rows.append({"epoch": self.epoch, "learning_rate": self.learning_rate, "seconds": seconds})
         return is_whole
 
     def _seconds_of_epoch(self) -> float:
         """The seconds of training in this epoch so far."""
         return time.perf_counter() - self._start_of_epoch - self._seconds_of_callbacks
 
-    def _resume_epoch(self, data: Batches, run: RunState) -> Batches:
-        """Resume a partial epoch."""
-        self._resumed = None
+    def _resume_epoch(self, data: Batches, run: RunState) -> None:
+        """Resume a partial epoch, with the generators of random numbers as they were when it began."""
+        self._resumed, self._generator = None, run.generator if run.batch else None
         if run.batch and run.batches != self.batches:
             raise ValueError(f"the checkpoint is of data with {run.batches} batches, found {self.batches}")
         self.batch, self.examples = run.batch, run.examples
         self._start_of_epoch -= run.epoch_seconds
-        self._generator = run.generator
         _set_generator(generator(), run.generator)
         if isinstance(data, DataLoader) and run.order is not None:
             self._order = run.order
             _set_generator(data.rng, run.order)
-            if run.batch and data.is_plain:
-                (data,) = data.parts([])  # which has the order of the epoch
-                _set_generator(generator(), run.generator)
-        return data
 
     def _parts(self, data: Batches) -> Iterator[tuple[Batches, int]]:
         """The batches in parts, which the engine may train on by itself, and the number of the first batch of each.
@@ -377,36 +373,46 @@ class Training:
         The batches of a resumed epoch that are done are skipped.
         """
         done, start = self.batch, self.step - self.batch
-        intervals = {callback.interval for callback in self._callbacks if callback.wants_batches}
+        intervals = {callback.interval for callback in self.callbacks if callback.wants_batches}
         every = self.group.exchange(sorted(intervals), "the parts of an epoch")
         intervals = {n for own in every for n in own}  # all ranks do what one of them needs
         is_plain = isinstance(data, DataLoader) and data.is_plain  # others may form their batches as they like
         self._is_watched = 1 in intervals or (bool(intervals) and not is_plain)
         if self._is_watched or not isinstance(data, DataLoader):
-            yield self._watched(self._rest(data, done)), done
+            yield self._watched(data, done), done
         elif not intervals and not done:
             yield data, 0
         else:
             due = {i for i in range(1, len(data)) if any((start + i) % interval == 0 for interval in intervals)}
             stops = sorted(due | {done} & {*range(1, len(data))})
-            yield from (x for x in zip(data.parts(stops), [0, *stops], strict=True) if x[1] >= done)
+            for part, first in zip(data.parts(stops), [0, *stops], strict=True):
+                self._restore_generator()
+                if first >= done:
+                    yield part, first
 
-    def _rest(self, data: Batches, done: int) -> Iterator[tuple[Array, ...]]:
-        """The batches of a resumed epoch that are not done yet."""
+    def _restore_generator(self) -> None:
+        """Give the generator its state in the checkpoint, when the order of the batches has been drawn from it."""
+        if self._generator is not None:
+            _set_generator(generator(), self._generator)
+            self._generator = None
+
+    def _watched(self, data: Batches, done: int) -> Iterator[tuple[Array, ...]]:
+        """The batches that are not done yet; the one that is trained on is also (self.X, self.T, *self.s)."""
         batches = iter(data)
         for _ in range(done):
             next(batches, None)
-        if done and self._generator is not None:
-            _set_generator(generator(), self._generator)  # the order of the batches may have been drawn from it
-        return batches
-
-    def _watched(self, data: Batches) -> Iterator[tuple[Array, ...]]:
-        """The batches; the one that is trained on is also (self.X, self.T, *self.s)."""
-        for i, (self.X, self.T, *self.s) in enumerate(data):
+        self._restore_generator()
+        for i, (self.X, self.T, *self.s) in enumerate(batches):
             if i == 0 and self.group.size > 1:
                 self.group.agree(fingerprint_of_batch(self.X, self.T, *self.s), "the first batch")
             self.state = self.M.state()
             yield self.X, self.T, *self.s
+
+    def _rate(self, i: int) -> float:
+        """η of step i of this epoch: that of the epoch or, with `per_step`, its own, counted over all epochs."""
+        if self.per_step:
+            self.learning_rate = checked_rate(self._schedule, self.step - self.batch + i)
+        return self.learning_rate
 
     def _poll(self, done: int) -> None:
         """Count the batches that are done, and call the callbacks."""
@@ -424,7 +430,7 @@ class Training:
     def _between_batches(self) -> None:
         """Call the callbacks that look between two batches; end the epoch if one has asked for it before the last."""
         start = time.perf_counter()
-        for callback in self._callbacks:
+        for callback in self._called:
             callback.poll(self)
         self._seconds_of_callbacks += time.perf_counter() - start
         self._obey()  # what was heard with the last step
@@ -433,48 +439,19 @@ class Training:
 
     def _after_batch(self) -> None:
         """Call the callbacks that want this batch, and continue with the model as they leave it."""
-        due = [x for x in self._callbacks if x.wants_batches and self.step % x.interval == 0]
+        due = [x for x in self.callbacks if x.wants_batches and self.step % x.interval == 0]
         start = time.perf_counter()
         self._is_between_batches, self._is_current = True, False
         if due and self.group.size > 1:
             _ = self.M  # on all ranks, since callbacks of the first may look at it
         for callback in due:
-            callback.batch(self)
+            if is_first() or not callback.only_first:
+                callback.batch(self)
         self._is_between_batches = False
         if self._listen(self._is_current):
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
             self._seconds_of_callbacks += time.perf_counter() - start
-
-
-class Rates:
-    """The learning rate of every step: that of its epoch or, with `per_step`, its own, counted over all epochs."""
-
-    _eta: Scalar | None  # the last one as a 0-d array, if it was asked for
-
-    def __init__(self, M: MultilayerPerceptron, schedule: Callable[[int], float], per_step: bool) -> None:
-        self.M, self.schedule, self.per_step = M, schedule, per_step
-
-    def start(self, epoch: int, first: int) -> None:
-        """Begin an epoch, whose first step has this number."""
-        self.first = first
-        self._set(checked_rate(self.schedule, epoch))
-
-    def __call__(self, i: int) -> Scalar:
-        """η of step i of the epoch, as a 0-d array."""
-        self.number(i)
-        if self._eta is None:
-            self._eta = self.M.scalar(self.last)
-        return self._eta
-
-    def number(self, i: int) -> float:
-        """η of step i of the epoch, as a number."""
-        if self.per_step:
-            self._set(checked_rate(self.schedule, self.first + i))
-        return self.last
-
-    def _set(self, lr: float) -> None:
-        self.last, self._eta = lr, None
 
 
 def _generator_of(data: Data) -> dict[str, Any] | None:
@@ -492,16 +469,6 @@ def _set_generator(rng: np.random.Generator, state: dict[str, Any]) -> None:
 
 class _Stopped(Exception):
     """Training was stopped between two batches of an epoch."""
-
-
-def finished(run: Training, callbacks: Sequence[Callback], resume: str | Path | None) -> History:
-    """The history of the run, which is trained to its end; Ctrl-C ends it with KeyboardInterrupt."""
-    if resume is not None:
-        run.resume(find_checkpoint(resume))
-    run.train(callbacks)
-    if run.is_interrupted:
-        raise KeyboardInterrupt
-    return run.history
 
 
 def checked_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:
