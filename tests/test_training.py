@@ -43,6 +43,7 @@ def test_the_learning_rate_is_that_of_the_epoch_or_the_step(per_step: bool):
 
     if per_step:
         assert set(asked) == set(range(6))
+        assert asked == sorted(asked)  # also when an epoch begins
         assert epochs == [(1, 0.1 / 3), (2, 0.1 / 6)]
     else:
         assert asked == [0, 1]

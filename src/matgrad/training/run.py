@@ -53,8 +53,8 @@ def stochastic_gradient_descent(
 ) -> History:
     """Train M: for every batch feedforward, the gradient of the mean loss, backpropagate, optimize.
 
-    The learning rate is that of the epoch or, with `per_step`, of the step, both from 0; the C++ core
-    asks for the rates of all steps when an epoch begins. With `clip_norm` the gradients are scaled down
+    The learning rate is that of the epoch or, with `per_step`, of the step, both from 0; an
+    engine that goes through whole epochs asks for the rates of all steps when one begins. With `clip_norm` the gradients are scaled down
     to that norm if theirs is larger. The step is compiled by M's engine; with ``compiled=False`` the
     equations run one by one, and the layers keep the matrices of the last batch. Ctrl-C ends training
     between two batches with KeyboardInterrupt, and leaves M in a consistent state. A run that diverges ends
@@ -317,7 +317,7 @@ class Training:
         if self._resumed is not None:
             self._resume_epoch(data, self._resumed)
         self._epoch_data, self._is_in_epoch = data, True
-        self.learning_rate = checked_rate(self._schedule, self.epoch)
+        self.learning_rate = checked_rate(self._schedule, self.step if self.per_step else self.epoch)
         if self.group.size > 1:
             self.group.agree(fingerprint_of_epoch(self, data), "the start of an epoch")
         is_whole, is_lost = True, False
