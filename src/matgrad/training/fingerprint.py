@@ -29,7 +29,7 @@ def fingerprint_of_run(run: Training, settings: dict[str, str]) -> dict[str, str
     """What decides the result of a run, by name."""
     M, data, found = run.M, run.data, versions()
     known = {f"the version of {name}": found[name] for name in ("matgrad", "numpy", M.backend.name) if name in found}
-    known |= {"the backend": M.engine, "the element type": M.dtype, "the initial model": _sha256(M.state())}
+    known |= {"the engine": M.engine, "the element type": M.dtype, "the initial model": _sha256(M.state())}
     known |= {"the epochs": str(run.epochs), "the steps that are done": str(run.step), **settings}
     statistics = [callback for callback in run.callbacks if isinstance(callback, Statistics)]
     silent = [callback for callback in statistics if not callback.every_epoch]  # they measure when they are asked to

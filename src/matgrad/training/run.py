@@ -53,14 +53,14 @@ def stochastic_gradient_descent(
 ) -> History:
     """Train M: for every batch feedforward, the gradient of the mean loss, backpropagate, optimize.
 
-    The learning rate is that of the epoch or, with `per_step`, of the step, both from 0; an
-    engine that goes through whole epochs asks for the rates of all steps when one begins. With `clip_norm` the gradients are scaled down
-    to that norm if theirs is larger. The step is compiled by M's engine; with ``compiled=False`` the
-    equations run one by one, and the layers keep the matrices of the last batch. Ctrl-C ends training
-    between two batches with KeyboardInterrupt, and leaves M in a consistent state. A run that diverges ends
-    with FloatingPointError. In any case `M.history` has the history so far. With `resume`, the run resumes from a
-    checkpoint, or from the newest in a folder, that `callbacks.Checkpoints` wrote, as if it had not ended; M, the data
-    and the callbacks must be made as they were. Data that is a function must depend on the number of the epoch alone.
+    The learning rate is that of the epoch or, with `per_step`, of the step, both from 0; an engine that goes through
+    whole epochs asks for the rates of all steps when one begins. With `clip_norm` the gradients are scaled down to
+    that norm if theirs is larger. The step is compiled by M's engine; with ``compiled=False`` the equations run one by
+    one, and the layers keep the matrices of the last batch. Ctrl-C ends training between two batches with
+    KeyboardInterrupt, and leaves M in a consistent state. A run that diverges ends with FloatingPointError. In any
+    case `M.history` has the history so far. With `resume`, the run resumes from a checkpoint, or from the newest in a
+    folder, that `callbacks.Checkpoints` wrote, as if it had not ended; M, the data and the callbacks must be made as
+    they were. Data that is a function must depend on the number of the epoch alone.
     """
     run = Training(M, loss, train_loader, epochs, learning_rate, per_step, clip_norm, compiled)
     return run.train(callbacks, resume)
@@ -148,8 +148,8 @@ class Training:
 
     def sample(self, rng: np.random.Generator) -> tuple[Array, ...]:
         """A batch (X, T), or (X, T, s), of training data: random examples of a `DataLoader`, else the last batch."""
-        now = self.data(self.epoch) if callable(self.data) and not self.batch else self.data
-        data = self._epoch_data if self.batch else now
+        upcoming = self.data(self.epoch) if callable(self.data) and not self.batch else self.data
+        data = self._epoch_data if self.batch else upcoming
         if not isinstance(data, DataLoader):
             if not self.batch:
                 raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
@@ -181,26 +181,26 @@ class Training:
 
     def stop(self) -> None:
         """End training after this batch or, between two epochs, before the next; all ranks stop after the same."""
-        self._ask(Request.STOP)
+        self._request(Request.STOP)
 
     def interrupt(self) -> None:
         """End training after this batch because the user asked for it."""
-        self._ask(Request.INTERRUPT)
+        self._request(Request.INTERRUPT)
 
-    def _ask(self, request: Request) -> None:
-        """Do what is requested, at once or, where ranks train together, as soon as all have heard it."""
+    def _request(self, request: Request) -> None:
+        """Apply a request, at once or, where ranks train together, as soon as all have heard it."""
         self.group.asked = max(self.group.asked, request)
         if self.group.size == 1:
-            self._listen()
+            self._synchronize()
 
-    def _listen(self, has_changed: bool = False) -> bool:
-        """Do what any rank requests, and whether the model of any has changed; all ranks ask one another now."""
+    def _synchronize(self, has_changed: bool = False) -> bool:
+        """Apply what any rank requests; whether the model of any has changed. All ranks exchange that now."""
         has_changed = self.group.listen(has_changed)
-        self._obey()
+        self._apply_requests()
         return has_changed
 
-    def _obey(self) -> None:
-        """Do what was heard."""
+    def _apply_requests(self) -> None:
+        """Stop or interrupt the run if a rank has requested it."""
         self.is_stopped |= self.group.heard >= Request.STOP
         self.is_interrupted |= self.group.heard == Request.INTERRUPT
 
@@ -305,7 +305,7 @@ class Training:
                         seconds = time.perf_counter() - start
                         self.seconds += seconds
                         self.row["seconds"] += seconds
-            self._listen()
+            self._synchronize()
 
     def _train_epoch(self) -> bool:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
@@ -433,7 +433,7 @@ class Training:
         for callback in self._called:
             callback.poll(self)
         self._seconds_of_callbacks += time.perf_counter() - start
-        self._obey()  # what was heard with the last step
+        self._apply_requests()  # what was heard with the last step
         if self.is_stopped and self.batch != self.batches:
             raise _Stopped
 
@@ -448,7 +448,7 @@ class Training:
             if is_first() or not callback.only_first:
                 callback.batch(self)
         self._is_between_batches = False
-        if self._listen(self._is_current):
+        if self._synchronize(self._is_current):
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
             self._seconds_of_callbacks += time.perf_counter() - start
