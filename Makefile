@@ -39,6 +39,7 @@ lint: $(VENV)/test.done
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(wildcard $(addprefix native/,*/*.h */*.cpp */*/*.h */*/*.cpp))
 	$(BIN)/mypy
+	MYPYPATH=src:benchmarks $(BIN)/mypy --explicit-package-bases benchmarks
 
 lanes: $(TESTS)
 

@@ -138,11 +138,11 @@ def run(kind: str, description: str | None, known: dict[str, Tool], momenta: tup
             record, parameters = measure(title, tools, setting, data, options)
             rows = []
             for x, row in record["tools"].items():
-                by_hand = [found for y in tools[x].baselines if (found := row["ratios"].get(y))]
+                by_hand = [ratio for y in tools[x].baselines if (ratio := row["ratios"].get(y))]
                 own = max(by_hand, key=lambda ratio: ratio["median"], default=None)  # to the fastest
                 ratios = {"reference": row["ratios"].get("pytorch"), "own": own}
-                found = measures(setting, P, data) if (P := parameters[x]) else None
-                rows.append({"tool": x, **row, "ratios": ratios, "measures": found, "paper": paper_row(name, x)})
+                measured = measures(setting, P, data) if (P := parameters[x]) else None
+                rows.append({"tool": x, **row, "ratios": ratios, "measures": measured, "paper": paper_row(name, x)})
             is_whole = len(data.Xtrain) == EXAMPLES[name]
             experiments.append(record | {"experiment": name, "is_whole_epoch": is_whole, "tools": rows})
     optimizers = " and ".join(dict.fromkeys(x["optimizer"] for x in experiments))

@@ -162,13 +162,14 @@ def matgrad(S: Support, values: np.ndarray, X: torch.Tensor, DY: torch.Tensor) -
         return phases[name]()[name]
 
     names = dict(zip(PHASES, ("Y", "DW", "DX", "W'"), strict=False))
-    return {title: partial(phase, name) for title, name in names.items()} | {
+    return {
+        **{title: partial(phase, name) for title, name in names.items()},
         "whole": _repeated(step.prepare(X, DY), X=X, T=DY, eta=M.scalar(ETA)),
         "weights": lambda: step.state()["1.W"].cpu().numpy()[0],
     }
 
 
-def _repeated(executor: Any, **inputs: torch.Tensor) -> Callable[[], Any]:
+def _repeated(executor: Any, **inputs: Any) -> Callable[[], Any]:
     """A run of the program on these inputs; a graph has its own copy of them, which it reads again and again."""
     if not hasattr(executor, "replay"):
         return lambda: executor.execute(**inputs)

@@ -11,7 +11,7 @@ import numpy as np
 import matgrad as mg
 from matgrad.sparse.densities import erdos_renyi_densities, random_support
 from matgrad.sparse.matrix import values_of
-from matgrad.weight_initializers import initial_weights, sparse_weights
+from matgrad.weight_initializers import create_initializer, initial_weights, sparse_weights
 
 # the weights W (K×D, dense or sparse) and the bias b (1×K) of every layer
 Parameters = list[tuple[Any, np.ndarray]]
@@ -86,7 +86,7 @@ def initial_parameters(setting: Setting, seed: int, density: float = 1.0) -> Par
     for (D, K), d in zip(setting.layers, erdos_renyi_densities(setting.sizes, density), strict=True):
         S = random_support(K, D, d, rng)
         W = initial_weights(name, K, D, rng) if S is None else sparse_weights(name, S, rng)[None]
-        W, b = W.astype(dtype), initial_weights("Xavier", K, D, rng, (1, K)).astype(dtype)
+        W, b = W.astype(dtype), create_initializer("Xavier")(rng, K, D, (1, K)).astype(dtype)
         parameters.append((W if S is None else mg.SparseMatrix(S, W), b))
     return parameters
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from multiprocessing import get_context
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -62,8 +62,8 @@ class Processes:
                 connection.send(request)
         replies: dict[int, Any] = {}
         while len(replies) < len(self.connections):
-            for connection in wait([x for r, x in enumerate(self.connections) if r not in replies]):
-                rank = self.connections.index(connection)  # type: ignore[arg-type]
+            for ready in wait([x for r, x in enumerate(self.connections) if r not in replies]):
+                rank = self.connections.index(cast(Connection, ready))
                 replies[rank] = self._reply(rank)
         return replies[0]
 
