@@ -7,26 +7,16 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from matgrad.backends.base import MATMULS, Backend
-from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.backends.base import MATMULS
+from matgrad.backends.numpy_backend import ArrayBackend
 
 
-class JaxBackend(NumpyBackend):
+class JaxBackend(ArrayBackend):
     """JAX arrays and the tracers of `jax.jit`."""
 
     name = "jax"
     np = jnp
-
-    has_sparse = False  # NumPy's sparse products are SciPy's
-    sparse_product = sparse_transposed_product = sampled_product = uniform_on = Backend.no_sparse
-    shown = Backend.shown
-    shares_memory = Backend.shares_memory  # arrays cannot be changed in place
-
-    def erf(self, X):
-        return jax.scipy.special.erf(X)
-
-    def log_sigmoid(self, X):
-        return jax.nn.log_sigmoid(X)
+    erf, log_sigmoid = staticmethod(jax.scipy.special.erf), staticmethod(jax.nn.log_sigmoid)
 
     def from_numpy(self, A, device=None):
         if device is None:

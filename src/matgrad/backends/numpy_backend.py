@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 def _of_elements(name: str) -> Callable[..., Any]:
     """The operation that is the module's function of this name: e^1000 is inf, without a warning, as elsewhere."""
 
-    def operation(self: NumpyBackend, X: Any) -> Any:
+    def operation(self: ArrayBackend, X: Any) -> Any:
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             return getattr(self.np, name)(X)
 
     return operation
 
 
-class NumpyBackend(Backend):
-    """NumPy arrays; also the base of JAX, whose functions have the same names."""
+class ArrayBackend(Backend):
+    """Arrays of a framework whose functions have NumPy's names, most of them."""
 
-    name = "numpy"
-    np: Any = np
+    np: Any  # the framework
 
     def full(self, value, m, n, like):
         return self.np.full((m, n), value, like.dtype)
@@ -62,17 +61,12 @@ class NumpyBackend(Backend):
         return self.columns_sum(X.T).T
 
     def columns_max(self, X):
-        return self.np.max(X, axis=0, keepdims=True)
+        return self.np.amax(X, axis=0, keepdims=True)
 
     def rows_max(self, X):
-        return self.np.max(X, axis=1, keepdims=True)
+        return self.np.amax(X, axis=1, keepdims=True)
 
     exp, log, log1p, reciprocal, sqrt, tanh = map(_of_elements, ("exp", "log", "log1p", "reciprocal", "sqrt", "tanh"))
-
-    def erf(self, X):
-        from scipy.special import erf  # NumPy has none; SciPy takes 0.1 s to import
-
-        return erf(X)
 
     def step(self, X):
         return (X >= 0).astype(X.dtype)
@@ -87,6 +81,24 @@ class NumpyBackend(Backend):
         seed, count = (self.np.asarray(x).astype(unsigned).reshape(1, 1) for x in (seed, count))
         H = uniform(position, seed, count, times=lambda x, c: x * unsigned(c))
         return H.astype(like.dtype) / 2**24
+
+    def to_numpy(self, X):
+        return np.asarray(X)
+
+    def dtype(self, X):
+        return _name(X.dtype)
+
+
+class NumpyBackend(ArrayBackend):
+    """NumPy arrays."""
+
+    name = "numpy"
+    np = np
+
+    def erf(self, X):
+        from scipy.special import erf  # NumPy has none; SciPy takes 0.1 s to import
+
+        return erf(X)
 
     # -- sparse matrices ----------------------------------------------------------------------
     has_sparse = True
@@ -115,14 +127,8 @@ class NumpyBackend(Backend):
     def shown(self, A, device=None):
         return A
 
-    def to_numpy(self, X):
-        return np.asarray(X)
-
     def take_rows(self, X, indices):
         return X[indices]
-
-    def dtype(self, X):
-        return _name(X.dtype)
 
     def shares_memory(self, X, Y):
         return np.shares_memory(X, Y)

@@ -5,37 +5,30 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from matgrad.backends.base import Backend, sum_in_blocks
+from matgrad.backends.base import sum_in_blocks
 from matgrad.backends.hashing import times_64, uniform
+from matgrad.backends.numpy_backend import ArrayBackend
 
 # gives tensors `.T` and the operators of arrays; it acts globally, so only this backend does it
 tf.experimental.numpy.experimental_enable_numpy_behavior()
 
 
-class TensorflowBackend(Backend):
+class TensorflowBackend(ArrayBackend):
     """TensorFlow tensors, eager and inside `tf.function`."""
 
     name = "tensorflow"
+    np = tf
 
     def full(self, value, m, n, like):
         return tf.fill([m, n], tf.constant(value, like.dtype))
 
-    def identity(self, n, like):
-        return tf.eye(n, dtype=like.dtype)
-
-    hadamard, elements_sum, take_rows = map(staticmethod, (tf.multiply, tf.reduce_sum, tf.gather))
+    elements_sum, take_rows = map(staticmethod, (tf.reduce_sum, tf.gather))
 
     def diag(self, X):
         return tf.linalg.diag_part(X)[:, None]
 
     def Diag(self, x):
         return tf.linalg.diag(tf.reshape(x, [-1]))
-
-    def column_repeat(self, x, n):
-        return tf.broadcast_to(x, [x.shape[0], n])
-
-    def row_repeat(self, x, m):
-        return tf.broadcast_to(x, [m, x.shape[1]])
 
     def columns_sum(self, X):
         return sum_in_blocks(X, lambda A: tf.reduce_sum(A, axis=-2), lambda parts: tf.concat(parts, axis=0))
@@ -51,15 +44,10 @@ class TensorflowBackend(Backend):
 
     exp, log, log1p = map(staticmethod, (tf.exp, tf.math.log, tf.math.log1p))
     reciprocal, sqrt, tanh = map(staticmethod, (tf.math.reciprocal, tf.sqrt, tf.tanh))
+    log_sigmoid = staticmethod(tf.math.log_sigmoid)
 
     def erf(self, X):
         return tf.math.erf(tf.clip_by_value(X, -10, 10))  # nan for huge numbers, though erf(±10) = ±1
-
-    def step(self, X):
-        return tf.cast(tf.greater_equal(X, 0), X.dtype)
-
-    def log_sigmoid(self, X):
-        return tf.math.log_sigmoid(X)
 
     def uniform(self, m, n, seed, count, like):
         seed, count = tf.cast(seed, tf.int64), tf.cast(count, tf.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from importlib.util import find_spec
 from types import ModuleType
@@ -11,19 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from matgrad.backends.base import MATMULS, Backend
+from matgrad.backends.base import MATMULS
 from matgrad.backends.hashing import times_64, uniform
-from matgrad.backends.torch_products import products
+from matgrad.backends.numpy_backend import ArrayBackend
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
 
 
-class TorchBackend(Backend):
+class TorchBackend(ArrayBackend):
     """PyTorch tensors on any device."""
 
     name = "torch"
+    np = torch
 
     def full(self, value, m, n, like):
         return torch.full((m, n), value, dtype=like.dtype, device=like.device)
@@ -31,23 +34,7 @@ class TorchBackend(Backend):
     def identity(self, n, like):
         return torch.eye(n, dtype=like.dtype, device=like.device)
 
-    def hadamard(self, X, Y):
-        return X * Y
-
-    def diag(self, X):
-        return torch.diagonal(X)[:, None]
-
-    def Diag(self, x):
-        return torch.diag(x.reshape(-1))
-
-    def elements_sum(self, X):
-        return torch.sum(X)
-
-    def column_repeat(self, x, n):
-        return x.expand(x.shape[0], n)
-
-    def row_repeat(self, x, m):
-        return x.expand(m, x.shape[1])
+    elements_sum = staticmethod(torch.sum)
 
     def columns_sum(self, X):
         return torch.sum(X, dim=0, keepdim=True)
@@ -55,20 +42,12 @@ class TorchBackend(Backend):
     def rows_sum(self, X):
         return torch.sum(X, dim=1, keepdim=True)
 
-    def columns_max(self, X):
-        return torch.amax(X, dim=0, keepdim=True)
-
-    def rows_max(self, X):
-        return torch.amax(X, dim=1, keepdim=True)
-
     exp, log, log1p, reciprocal = (staticmethod(getattr(torch, f)) for f in ("exp", "log", "log1p", "reciprocal"))
     sqrt, tanh, erf = (staticmethod(getattr(torch, f)) for f in ("sqrt", "tanh", "erf"))
+    log_sigmoid = staticmethod(torch.nn.functional.logsigmoid)
 
     def step(self, X):
         return (X >= 0).to(X.dtype)
-
-    def log_sigmoid(self, X):
-        return torch.nn.functional.logsigmoid(X)
 
     def uniform(self, m, n, seed, count, like):
         position = torch.arange(m * n, dtype=torch.int64, device=like.device).reshape(m, n)
@@ -164,8 +143,16 @@ class TorchBackend(Backend):
         is_new = torch.device(device or "cpu").type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
         return MATMULS if is_new else MATMULS[:1]
 
+    @contextmanager
     def products(self, matmul):
-        return products(matmul)
+        precision = "tf32" if matmul == "tf32" else "ieee"
+        with _RoundedProducts() if matmul == "bf16" else nullcontext(), ExitStack() as at_end:
+            for switch in _SWITCHES:
+                _set(switch, precision, at_end)
+            if not _SWITCHES:
+                at_end.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+                torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+            yield
 
 
 def _check_gpu(name: str) -> None:
@@ -230,3 +217,44 @@ def _silence_beta_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
+
+
+# -- how products are computed: switches, set for a while, and factors that are rounded to bfloat16 ----------
+
+_PLACES = (torch.backends.cuda, torch.backends.mkldnn)  # of GPUs and processors
+# from PyTorch 2.9 on each has a switch; before it there is one for all
+_SWITCHES = [switch for place in _PLACES if hasattr(switch := getattr(place, "matmul", None), "fp32_precision")]
+_FACTORS = {torch.ops.aten.mm: (0, 1), torch.ops.aten.addmm: (1, 2)}  # of products: their places among the arguments
+
+
+def _set(switch: Any, precision: str, at_end: ExitStack) -> None:
+    """Set a switch, and let it be set back."""
+    before = switch.fp32_precision
+    if before == precision or (before, precision) == ("none", "ieee"):  # if none is set anywhere, it is ieee
+        return
+    switch.fp32_precision = "none"  # then it follows a more general one
+    is_inherited = switch.fp32_precision == before
+    at_end.callback(setattr, switch, "fp32_precision", "none" if is_inherited else before)
+    switch.fp32_precision = precision
+
+
+class _RoundedProducts(TorchDispatchMode):
+    """Within it, dense products round their factors to bfloat16, and sum up in float32."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, operation = kwargs or {}, function.overloadpacket
+        factors = [args[i] for i in _FACTORS.get(operation, ())]
+        if not factors or any(A.layout is not torch.strided or A.dtype != torch.float32 for A in factors):
+            return function(*args, **kwargs)
+        product = _rounded_product(*factors)
+        if operation is torch.ops.aten.addmm:
+            product = kwargs.get("beta", 1) * args[0] + kwargs.get("alpha", 1) * product
+        return kwargs["out"].copy_(product) if "out" in kwargs else product
+
+
+def _rounded_product(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    """A B in float32, with A and B rounded to bfloat16."""
+    A, B = A.to(torch.bfloat16), B.to(torch.bfloat16)
+    if A.is_cuda and "dtype" in torch.ops.aten.mm.overloads():  # from PyTorch 2.8 on
+        return torch.mm(A, B, out_dtype=torch.float32)
+    return A.float() @ B.float()
