@@ -114,7 +114,7 @@ class LayerPhase(Computation):
     inputs = ("X", "DY")
 
     def __init__(self, M: MultilayerPerceptron, name: str) -> None:
-        super().__init__(M.clone().train(), None)
+        super().__init__(M)
         self.name = name
 
     def run(self, model: MultilayerPerceptron, state: Any, *inputs: Any) -> Any:
@@ -131,9 +131,6 @@ class LayerUpdate(Computation):
     """``update(state, DW) -> W - η DW``, at the support."""
 
     inputs = ("X",)  # DW, under the name that an input must have
-
-    def __init__(self, M: MultilayerPerceptron) -> None:
-        super().__init__(M.clone().train(), None)
 
     def run(self, model: MultilayerPerceptron, state: Any, *inputs: Any) -> Any:
         return {"W'": state["1.W"] - ETA * inputs[0]}

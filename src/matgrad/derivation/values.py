@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from matgrad.program.code import CodePrinter
 from matgrad.program.entries import SYMBOLIC, lifted, result, symbols
 from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import Shape, size_name
+from matgrad.program.text import CodePrinter
 
 
 def apply(operation: str, *operands: Value, **sizes: Any) -> Value:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Equation, Feedforward
 from matgrad.derivation.values import sizes_of
-from matgrad.program.code import CodePrinter
 from matgrad.program.operations import ROWS
 from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import size_name
+from matgrad.program.text import CodePrinter
 
 VIEWS = ("transpose", "row_repeat", "column_repeat", "full", "number", "input", "negative")
 WIDTH = 120

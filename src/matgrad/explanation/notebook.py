@@ -153,7 +153,8 @@ class _Pass(Computation):
 
 def _sizes(layer: Layer) -> dict[Equation, str]:
     """The sizes of the values of the equations that a layer executes, N for the number of examples."""
-    own = _Pass(MultilayerPerceptron([layer.clone()]), None)
+    own = _Pass(MultilayerPerceptron([layer]))
+    own.template.train(layer.training)
     own.sizes, state = {}, own.template.state()
     matrices = matrices_of(state).values()
     backend = backend_of(*matrices) if matrices else get_backend("numpy")

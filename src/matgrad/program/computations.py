@@ -44,12 +44,13 @@ class Computation:
     """A pure function of a model's state and some inputs: ``compute(state, *inputs) -> {name: matrix}``."""
 
     inputs: tuple[str, ...] = ()  # besides the state, in order; the weights s of the examples may follow
-    loss: LossFunction | None
+    is_training = True  # the mode of the model
+    loss: Any
 
-    def __init__(self, template: MultilayerPerceptron, loss: LossFunction | None) -> None:
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None = None) -> None:
         if loss is not None:
-            check_loss(template, loss)
-        self.template, self.loss = template, loss
+            check_loss(M, loss)
+        self.template, self.loss = M.clone().train(self.is_training), loss
 
     def __call__(self, state: State, *inputs: Any) -> State:
         """The outputs by name; neither the model nor the given state is changed."""
@@ -74,11 +75,10 @@ class Step(Computation):
     """
 
     inputs = ("X", "T", "eta")
-    loss: LossFunction
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
         check_sharing(M.layers)
-        super().__init__(M.clone().train(), loss)
+        super().__init__(M, loss)
         self.clip_norm = clip_norm
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
@@ -92,10 +92,8 @@ class Step(Computation):
 class Feedforward(Computation):
     """``feedforward(state, X) -> {'Y': f_Θ(X)}`` in evaluation mode."""
 
-    inputs: tuple[str, ...] = ("X",)
-
-    def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None = None) -> None:
-        super().__init__(M.clone().eval(), loss)
+    inputs = ("X",)
+    is_training = False
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """Y"""
@@ -107,7 +105,6 @@ class Evaluation(Feedforward):
     """``evaluation(state, X, T) -> {'Y': f_Θ(X), 'loss': loss(Y, T)}`` in evaluation mode; s may follow T."""
 
     inputs = ("X", "T")
-    loss: LossFunction
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """Y and the loss."""
@@ -124,10 +121,6 @@ class GradientFactors(Computation):
     """
 
     inputs = ("X", "T")
-    loss: LossFunction
-
-    def __init__(self, M: MultilayerPerceptron, loss: LossFunction) -> None:
-        super().__init__(M.clone().train(), loss)
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """The factors by name."""

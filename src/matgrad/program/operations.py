@@ -84,7 +84,7 @@ class Operation:
     code: Choice | None = None
     scalar: str = ""
 
-    @cached_property
+    @property
     def letters(self) -> list[str]:
         """What the operands are called in the line of an elementwise operation."""
         return letters(self.rule)
@@ -121,22 +121,11 @@ FUNCTIONS: dict[str, Callable[..., Expression]] = {
 }
 
 
-def _elementwise(
-    name: str,
-    rule: str,
-    scalar: str,
-    text: Choice | None = None,
-    latex: Choice | None = None,
-    dtypes: Dtypes = "float",
-    adjoint: Adjoint | None = None,
-    code: Choice | None = None,
-) -> Operation:
+def _elementwise(name: str, rule: str, scalar: str, *written: Any, **details: Any) -> Operation:
     """An elementwise operation, which may overwrite any of its operands."""
-    names = letters(rule)
-    index, places = as_function(scalar, names, FUNCTIONS), tuple(range(len(names)))
-    return Operation(
-        name, rule, "elementwise", text, latex, dtypes, places, index=index, adjoint=adjoint, code=code, scalar=scalar
-    )
+    index, places = as_function(scalar, letters(rule), FUNCTIONS), tuple(range(len(letters(rule))))
+    details |= {"in_place": places, "index": index, "scalar": scalar}
+    return Operation(name, rule, "elementwise", *written, **details)
 
 
 def _composed(name: str, rule: str, adjoint: Adjoint, code: Choice | None = None) -> Operation:
@@ -172,11 +161,6 @@ def _lower_power(X: Any, c: Any) -> Any:
     if not isinstance(n, int | float):
         raise ValueError("power: expected a number as exponent")
     return X if n == 2 else X ** (n - 1)
-
-
-def _is_maximum(X: Any, Y: Any) -> Any:
-    """1 where x_ij is the maximum y_ij, in one place unless two elements are the greatest."""
-    return table.step(X - Y)
 
 
 _ROWS = (
@@ -326,14 +310,16 @@ _ROWS = (
         "columns_max", "m n -> 1 n", "reduction",
         latex=Notation(r"\max({0:sum})_{{\text{{col}}}}", "unary"), over="max",
         index=lambda i, j, X: maximum(lambda k: X[k, j], X.rows),
-        adjoint=lambda DY, Y, X: (hadamard(row_repeat(DY, X.shape[0]), _is_maximum(X, row_repeat(Y, X.shape[0]))),),
+        adjoint=lambda DY, Y, X: (  # where x_ij is the maximum, in one place unless two elements are the greatest
+            hadamard(row_repeat(DY, X.shape[0]), table.step(X - row_repeat(Y, X.shape[0]))),
+        ),
     ),
     Operation(
         "rows_max", "m n -> m 1", "reduction",
         latex=Notation(r"\max({0:sum})_{{\text{{row}}}}", "unary"), over="max",
         index=lambda i, j, X: maximum(lambda k: X[i, k], X.columns),
         adjoint=lambda DY, Y, X: (
-            hadamard(column_repeat(DY, X.shape[1]), _is_maximum(X, column_repeat(Y, X.shape[1]))),
+            hadamard(column_repeat(DY, X.shape[1]), table.step(X - column_repeat(Y, X.shape[1]))),
         ),
     ),
     # -- products

@@ -64,12 +64,16 @@ class Value:
         operands = tuple(new[x] for x in self.operands)
         return self if operands == self.operands else replace(self, operands=operands)
 
-    def key(self) -> tuple[Any, ...]:
-        """What is equal for values that are computed in the same way."""
+    def key(self, of: Callable[[Value], int] = id) -> tuple[Any, ...]:
+        """What is equal for values that are computed in the same way; `of` gives that of an operand.
+
+        In a number, N is not the number that it stands for, NaN is equal to itself, and 0.0 is not -0.0.
+        """
         name = self.name if self.operation in ("input", "support", "call") else ""
-        sizes = tuple(map(size_name, (*self.shape, self.number)))  # N is not the number that it stands for
-        is_whole = isinstance(self.number, int)  # counters are
-        return (self.operation, *map(id, self.operands), *sizes, is_whole, self.dtype, name, id(self.support))
+        n = self.number
+        number = None if n is None else (type(n).__name__, repr(n), str(size_name(n)))
+        sizes = map(size_name, self.shape)
+        return (self.operation, *map(of, self.operands), *sizes, number, self.dtype, name, id(self.support))
 
 
 class Program:

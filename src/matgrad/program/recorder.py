@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from matgrad.program.computations import Computation
 
 Signature = tuple[Shape, str]  # shape and dtype
+VIEWS = ("transpose", "row_repeat", "column_repeat", "diag")  # which frameworks read from the operand's memory
 EXACT = "exact"  # the dtype of matrices that are never bound to numbers
 REAL = (*DTYPES, EXACT)
 
@@ -78,11 +79,10 @@ class Recording:
         """A value as a matrix."""
         return RecordedMatrix(self, value)
 
-    def support(self, S: Support | RecordedSupport) -> RecordedMatrix:
+    def support(self, S: Support) -> RecordedMatrix:
         """The support of a sparse matrix as a value; one that is not part of the state is fixed in the program."""
-        if type(S) is RecordedSupport:
+        if isinstance(S, RecordedSupport):
             return S.matrix
-        assert isinstance(S, Support)
         if S not in self.supports:
             name = f"S{len(self.supports) + 1}"
             self.supports[S] = self.append("support", (), (*S.shape, S.nnz), "int32", name=name, support=S)
@@ -127,7 +127,7 @@ class RecordedMatrix:
     @property
     def T(self) -> Self:
         """Xᵀ"""
-        return self._view("transpose")
+        return self._record("transpose", self)
 
     def __len__(self) -> int:
         return self.shape[0] if self.shape else self._no_numbers()
@@ -235,13 +235,6 @@ class RecordedMatrix:
         return X.recording.fail(f"torch.{function.__name__} of {X._description}: expected an operation of the table")
 
     # -- recording ----------------------------------------------------------------------------
-    def _view(self, operation: str, **sizes: int) -> Self:
-        """The result of an operation that frameworks do not compute but read from the same memory."""
-        view = self._record(operation, self, **sizes)
-        view.base = self
-        self.recording.views.add(view)
-        return view
-
     def _record(self, operation: str, *operands: RecordedMatrix, **sizes: int) -> Self:
         """The result of an operation; `sizes` has the sizes that do not follow from the operands."""
         if any(x.recording is not self.recording for x in operands):
@@ -258,7 +251,11 @@ class RecordedMatrix:
         if shape is None:
             found = ", ".join(" × ".join(map(str, shape)) or "a scalar" for shape in shapes)
             raise RecordingError(f"{operation}: expected shapes {row.rule}, found {found}: nothing broadcasts")
-        return self.recording.append(operation, tuple(x.value for x in operands), shape, own)
+        result = self.recording.append(operation, tuple(x.value for x in operands), shape, own)
+        if operation in VIEWS:
+            result.base = operands[0]
+            self.recording.views.add(result)
+        return result
 
     def _elementwise(self, operation: str, X: Any, Y: Any) -> Self:
         """The result of an operation on two matrices of equal size; a scalar stands for a full matrix."""
@@ -279,29 +276,23 @@ class RecordedMatrix:
         return x if shape == () or x.shape else x._record("full", x, m=shape[0], n=shape[1])
 
 
-class RecordedSupport:
+class RecordedSupport(Support):
     """A support that is an input of the program, without positions: any support of the same size can be bound."""
 
+    nnz = 0
+
     def __init__(self, matrix: RecordedMatrix) -> None:
-        K, D, nnz = matrix.shape
-        self.matrix, self.shape, self.nnz, self.density = matrix, (K, D), nnz, nnz / (K * D)
+        K, D, self.nnz = matrix.shape
+        self.shape, self.matrix = (K, D), matrix
 
     def is_same(self, other: Any) -> bool:
         """Whether both are the same input."""
         return self is other
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """That of the support for which it stands."""
-        return Support
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return self.matrix.recording.fail(f"a step cannot depend on the {name} of a support while it is recorded")
-
-    def __repr__(self) -> str:
-        return f"recorded {self.matrix.value.name} of shape {self.matrix.shape}"
 
 
 def recording_method(operation: str) -> Callable[..., RecordedMatrix]:
@@ -328,13 +319,10 @@ class RecorderBackend(Backend):
         return like._record("identity", n=n)
 
     def column_repeat(self, x: RecordedMatrix, n: Any) -> Any:
-        return x._view("column_repeat", n=n)
+        return x._record("column_repeat", x, n=n)
 
     def row_repeat(self, x: RecordedMatrix, m: Any) -> Any:
-        return x._view("row_repeat", m=m)
-
-    def diag(self, X: RecordedMatrix) -> Any:
-        return X._view("diag")
+        return x._record("row_repeat", x, m=m)
 
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform", *(like._lift(x) for x in (seed, count)), m=m, n=n)
@@ -498,18 +486,10 @@ def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inpu
 
 
 def listing(program: Program) -> list[tuple[Any, ...]]:
-    """The values and outputs in a form in which two recordings can be compared.
-
-    In a number, NaN is equal to itself, and 0.0 is not -0.0.
-    """
+    """The values and outputs in a form in which two recordings can be compared."""
     indices = {value: i for i, value in enumerate(program.values)}
-    lines: list[tuple[Any, ...]] = []
-    for v in program.values:
-        number = type(v.number).__name__, repr(v.number)
-        source = (v.name, id(v.support)) if v.kind == "source" else ()
-        operands = [indices[x] for x in v.operands]
-        lines.append((v.operation, *map(size_name, v.shape), v.dtype, *number, *source, *operands))
-    return [*lines, *((name, indices[value]) for name, value in program.outputs.items())]
+    keys = [value.key(indices.__getitem__) for value in program.values]
+    return [*keys, *((name, indices[value]) for name, value in program.outputs.items())]
 
 
 def _place() -> str:

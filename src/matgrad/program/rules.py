@@ -44,17 +44,12 @@ def with_separate_outputs(program: Program) -> Program:
     An output that is a view, a number, another input, another output, a sparse product or a dense factor of one becomes
     a copy of it: the C++ core has padded rows in sparse products, which the memory of an output does not have.
     """
-    factors = _dense_factors(program)
-    outputs: dict[str, Value] = {}
-    taken: set[Value] = set()
+    unsuitable, outputs = _without_own_memory(program), dict[str, Value]()
     end = max(value.order for value in program.values) + 1
     for name, value in program.outputs.items():
-        is_other_input = value.operation == "input" and value.name != name
-        is_unsuitable = value.kind == "view" or value.operation in ("number", *PADDED) or value in factors
-        needs_copy = is_other_input or is_unsuitable or value in taken
+        is_taken = value in outputs.values() or (value.operation == "input" and value.name != name)
         copy = Value("copy", (value,), value.shape, value.dtype, order=end)
-        outputs[name] = copy if needs_copy else value
-        taken.add(outputs[name])
+        outputs[name] = copy if is_taken or value in unsuitable else value
     return Program(program.inputs, outputs)
 
 
@@ -64,21 +59,26 @@ def with_separate_exchange(program: Program) -> Program:
     A collective of a view, an input, a number, a sparse product or a dense factor of one becomes that of a copy; so
     does one that overwrites its operand, of a value that anything else reads, in whatever order.
     """
-    factors, uses = _dense_factors(program), program.uses()
+    unsuitable, uses = _without_own_memory(program), program.uses()
 
     def with_copy(value: Value, result: Value) -> Value:
         if value.kind != "collective":
             return result
         (X,) = value.operands
-        is_unsuitable = X.kind in ("source", "view") or X.operation in PADDED or X in factors
         # it leaves its result where its operand was, or the sum of which it takes a part
         overwrites = OPERATIONS[value.operation].in_place or value.operation.startswith("reduce_scatter")
-        if not is_unsuitable and not (overwrites and uses[X] > 1):
+        if X.kind != "source" and X not in unsuitable and not (overwrites and uses[X] > 1):
             return result
         copy = Value("copy", result.operands, X.shape, X.dtype, equation=value.equation, order=value.order)
         return replace(value, operands=(copy,))
 
     return program.mapped(with_copy)
+
+
+def _without_own_memory(program: Program) -> set[Value]:
+    """Views and numbers, and what has padded rows in the C++ core: sparse products and their dense factors."""
+    factors = {x for value in program.values if value.kind == "sparse" for x in _dense_operands(value)}
+    return factors | {x for x in program.values if x.kind == "view" or x.operation in ("number", *PADDED)}
 
 
 # -- sparse examples: X Wᵀ reads rows of Wᵀ, and DWᵀ = Xᵀ DZ has rows for the features that occur -----------
@@ -122,27 +122,20 @@ def _is_of_examples(value: Value) -> bool:
 
 def transposed_twice(value: Value, uses: Uses) -> Value | None:
     """(Xᵀ)ᵀ = X"""
-    match value:
-        case Value(operation="transpose", operands=(Value(operation="transpose", operands=(X,)),)):
-            return X
-    return None
+    is_twice = value.operation == "transpose" == value.operands[0].operation
+    return value.operands[0].operands[0] if is_twice else None
 
 
 def times_one(value: Value, uses: Uses) -> Value | None:
     """1·X = X"""
-    match value:
-        case Value(operation="scale", operands=(Value(number=1), X)):
-            return X
-    return None
+    return value.operands[1] if value.operation == "scale" and value.operands[0].number == 1 else None
 
 
 def scaled_constant(value: Value, uses: Uses) -> Value | None:
     """c·(d·1_mn) = (c·d)·1_mn"""
     match value:
-        case Value(
-            operation="scale", operands=(Value(operation="number") as c, Value(operation="full", operands=(d,)))
-        ) if c.number is not None and d.number is not None:
-            return value.derived("full", number(c.number * d.number, c))
+        case Value(operation="scale", operands=(Value(number=c), Value(operation="full", operands=(Value(number=d),)))):
+            return None if c is None or d is None else value.derived("full", number(c * d, value.operands[0]))
     return None
 
 
@@ -154,11 +147,11 @@ SIMPLIFICATIONS: tuple[Rule, ...] = (transposed_twice, times_one, scaled_constan
 
 def transposed_elements(value: Value, uses: Uses) -> Value | None:
     """f(Xᵀ, Yᵀ) = f(X, Y)ᵀ"""
-    if value.kind != "elementwise" or value.is_scalar or not any(_is_transposed(x) for x in value.operands):
+    if value.kind != "elementwise" or not any(map(_is_transposed, value.operands)):
         return None
-    operands = [x if x.is_scalar else _transpose(x, uses) for x in value.operands]
-    known = [x for x in operands if x is not None]
-    return _transposed(value, value.derived(value.operation, *known)) if len(known) == len(operands) else None
+    known = [y for x in value.operands if (y := x if x.is_scalar else _transpose(x, uses)) is not None]
+    is_complete = len(known) == len(value.operands)
+    return _transposed(value, value.derived(value.operation, *known)) if is_complete else None
 
 
 TURNED = {"row_repeat": "column_repeat", "columns_sum": "rows_sum", "columns_max": "rows_max"}
@@ -218,17 +211,13 @@ def contiguous(value: Value, uses: Uses) -> Value | None:
     """A sparse product reads rows of its dense operands: what has other memory is copied once, for all products"""
     if value.kind != "sparse":
         return None
-    operands = list(value.operands)
-    for k, x in enumerate(operands):
+
+    def readable(x: Value) -> Value:
         is_bound = x.operation == "input" or x.kind == "collective"  # its memory is the caller's: rows are not padded
-        if x.kind == "view" or (is_bound and x in _dense_operands(value)):
-            operands[k] = replace(x, operation="copy", operands=(x,), name="")
-    return value.derived(value.operation, *operands)
+        needs_copy = x.kind == "view" or (is_bound and x in _dense_operands(value))
+        return replace(x, operation="copy", operands=(x,), name="") if needs_copy else x
 
-
-def _dense_factors(program: Program) -> set[Value]:
-    """The dense factors of all sparse and sampled products."""
-    return {x for value in program.values if value.kind == "sparse" for x in _dense_operands(value)}
+    return value.derived(value.operation, *map(readable, value.operands))
 
 
 def _dense_operands(value: Value) -> tuple[Value, ...]:
@@ -243,12 +232,10 @@ def _dense_operands(value: Value) -> tuple[Value, ...]:
 
 def gated(value: Value, uses: Uses) -> Value | None:
     """A ⊙ step(Z) in one pass, with elements a_ij·[z_ij ≥ 0], which are nan where a_ij is; relu is Z ⊙ step(Z)"""
-    match value:
-        case Value(
-            operation="hadamard",
-            operands=(A, Value(operation="step", operands=(Z,))) | (Value(operation="step", operands=(Z,)), A),
-        ):
-            return value.derived("gate", A, Z)
+    if value.operation == "hadamard":
+        for A, S in (value.operands, value.operands[::-1]):
+            if S.operation == "step":
+                return value.derived("gate", A, *S.operands)
     return None
 
 
@@ -289,12 +276,10 @@ FUSIONS: tuple[Rule, ...] = (gated, summed_into_product, added_scaled)
 
 def _terms(value: Value) -> list[tuple[int, Value, Value]]:
     """(s, Y, P) for every way to write a sum or difference of matrices as Y + s·P."""
-    match value:
-        case Value(operation="add", operands=(X, Y), is_scalar=False):
-            return [(1, X, Y), (1, Y, X)]
-        case Value(operation="subtract", operands=(X, Y), is_scalar=False):
-            return [(-1, X, Y)]
-    return []
+    if value.is_scalar or value.operation not in ("add", "subtract"):
+        return []
+    X, Y = value.operands
+    return [(1, X, Y), (1, Y, X)] if value.operation == "add" else [(-1, X, Y)]
 
 
 def _factor(value: Value) -> tuple[Value, Value]:

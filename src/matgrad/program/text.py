@@ -1,4 +1,4 @@
-"""Programs as equations for people to read."""
+"""Programs as equations for people to read, and values as Python expressions over the table of operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matgrad.backends.base import DTYPES
 from matgrad.layers.state import SUPPORT
 from matgrad.program.operations import LEVELS, ROWS, Level, Style
 from matgrad.program.program import Program, Value
-from matgrad.program.shapes import Size, size_name
+from matgrad.program.shapes import TIMES, Size, size_name
 
 TINY = tuple(float(np.finfo(dtype).tiny) for dtype in DTYPES)  # what `positive` adds, which changes nothing but zeros
 Piece = tuple[str, Level]  # an expression, and how tightly it binds
@@ -127,6 +127,29 @@ class Printer:
         """The base of a power: an atom without a sign."""
         text = self.operand(value, "atom")
         return self.parenthesized(text) if text.startswith("-") else text
+
+
+class CodePrinter(Printer):
+    """Writes values as Python expressions; those in `names` as names. New matrices are made like `like`."""
+
+    style = "code"
+
+    def __init__(self, names: dict[Value, str], like: str) -> None:
+        self.names, self.like = names, like
+
+    def number(self, x: Any) -> Piece:
+        """A number or a size, and how tightly it binds."""
+        if isinstance(x, Size):
+            return self.size(x.name), "product" if TIMES in x.name else "atom"
+        return repr(x), "atom" if x >= 0 else "unary"
+
+    def size(self, n: Any) -> str:
+        """A size, or a product of sizes."""
+        return str(n).replace(TIMES, " * ")
+
+    def expression(self, value: Value) -> Piece:
+        """The expression that gives a value, and how tightly it binds."""
+        return (value.name, "atom") if value.operation == "input" else super().expression(value)
 
 
 class _Operand:
