@@ -89,7 +89,7 @@ class Backend(ABC):
     def exp(self, X: Array) -> Array: ...
 
     log = log1p = reciprocal = sqrt = tanh = erf = step = exp  # which have one matrix too
-    diag = Diag = columns_sum = rows_sum = columns_max = rows_max = exp
+    diag = Diag = columns_sum = rows_sum = columns_max = rows_max = elements_sum = exp
 
     @abstractmethod
     def full(self, value: float, m: int, n: int, like: Array) -> Array: ...
@@ -98,11 +98,10 @@ class Backend(ABC):
     @abstractmethod
     def hadamard(self, X: Array, Y: Array) -> Array: ...
     @abstractmethod
-    def elements_sum(self, X: Array) -> Scalar: ...
-    @abstractmethod
     def column_repeat(self, x: Array, n: int) -> Array: ...
-    @abstractmethod
-    def row_repeat(self, x: Array, m: int) -> Array: ...
+
+    row_repeat = column_repeat
+
     @abstractmethod
     def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array: ...
 
@@ -111,12 +110,10 @@ class Backend(ABC):
         return self.elements_sum(self.hadamard(x, y))
 
     def columns_mean(self, X: Array) -> Array:
-        m, _ = X.shape
-        return self.columns_sum(X) / m
+        return self.columns_sum(X) / X.shape[0]
 
     def rows_mean(self, X: Array) -> Array:
-        _, n = X.shape
-        return self.rows_sum(X) / n
+        return self.rows_sum(X) / X.shape[1]
 
     def apply(self, f: Callable[[Any], Any], X: Array) -> Array:
         return f(X)

@@ -61,7 +61,7 @@ class Value:
 
     def reading(self, new: Mapping[Value, Value]) -> Value:
         """The value with new operands in place of its own."""
-        operands = tuple(new[x] for x in self.operands)
+        operands = tuple(map(new.__getitem__, self.operands))
         return self if operands == self.operands else replace(self, operands=operands)
 
     def key(self, of: Callable[[Value], int] = id) -> tuple[Any, ...]:

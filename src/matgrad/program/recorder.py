@@ -337,11 +337,10 @@ class RecorderBackend(Backend):
     def from_numpy(self, A: Any, device: Any = None) -> Any:
         raise RecordingError("the numbers of an array are not recorded: name it in `parameters` or `buffers`")
 
-    def to_numpy(self, X: RecordedMatrix) -> Any:
+    def to_numpy(self, X: RecordedMatrix, *indices: Any) -> Any:
         return X._no_numbers()
 
-    def take_rows(self, X: RecordedMatrix, indices: Any) -> Any:
-        return X._no_numbers()
+    take_rows = to_numpy
 
     def dtype(self, X: RecordedMatrix) -> Any:
         return X.value.dtype
@@ -414,8 +413,7 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
         except (RecordingError, ValueError):  # the latter for sizes that do not fit
             return False
 
-    program, grown = recorded(signatures), _grown(signatures)
-    is_resizable = True
+    program, grown, is_resizable = recorded(signatures), _grown(signatures), True
     if grown != signatures or not before.is_builtin:
         after = Snapshot(model, loss)
         is_resizable = gives_the_same(grown)
@@ -430,8 +428,8 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
             found = next(iter(sized), "a number")
             raise RecordingError(f"{found} depends on how many elements a sparse X has; expected products of X alone")
     used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *names}
-    used_inputs = {name: x for name, x in program.inputs.items() if name in used}
-    return Program(used_inputs, program.outputs, is_resizable=is_resizable)
+    inputs_used = {name: x for name, x in program.inputs.items() if name in used}
+    return Program(inputs_used, program.outputs, is_resizable=is_resizable)
 
 
 def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Signature]:
