@@ -83,10 +83,9 @@ class Plan:
         self, program: Program, instructions: Iterable[Instruction] = (), flipped: Collection[Value] = ()
     ) -> None:
         self.program, self.flipped = program, flipped
+        computed = (value for value in program.values if value.kind not in ("source", "view"))
         self.instructions = list(instructions) or [
-            Instruction(written=[value], operands=list(map(base, value.operands)))
-            for value in program.values
-            if value.kind not in ("source", "view")
+            Instruction(written=[value], operands=list(map(base, value.operands))) for value in computed
         ]
         self.buffers: dict[Value, Buffer] = {}
         self.free: dict[tuple[Shape, str, bool], list[Buffer]] = defaultdict(list)

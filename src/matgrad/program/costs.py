@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -62,9 +63,7 @@ def equations_of(program: Program) -> dict[Value, str]:
     """
     found = {value: value.equation for value in program.instructions}
     for value in reversed(program.instructions):
-        for x in value.operands:
-            if x.kind != "source" and not x.equation:
-                found[x] = found[value]
+        found |= {x: found[value] for x in value.operands if x.kind != "source" and not x.equation}
     return {value: equation for value, equation in found.items() if equation and value.kind != "view"}
 
 
@@ -72,8 +71,8 @@ def costs_of(program: Program) -> dict[str, Cost | None]:
     """The cost of the products of every equation; None for an equation without products."""
     costs: dict[str, Cost | None] = {}
     for value, equation in equations_of(program).items():
-        found = [cost for cost in (costs.get(equation), product_cost(value)) if cost]
-        costs[equation] = Cost(*map(sum, zip(*found, strict=True))) if found else None
+        before, own = costs.get(equation), product_cost(value)
+        costs[equation] = Cost(*map(add, before, own)) if before and own else before or own
     return costs
 
 
@@ -104,8 +103,7 @@ DENSE = ""  # the name for the dense matrices of a step
 def step_cost(step: Step, is_sparse: bool = False) -> Counter[str] | None:
     """The operations of the products of a step per stored element of each support, by name, and per example, as DENSE.
 
-    What the step does not need, such as the gradient of X, does not count. If the examples are sparse, those per stored
-    element of X are those of ``X.support``. None if the step cannot be recorded.
+    What the step does not need, such as the gradient of X, does not count. None if the step cannot be recorded.
     """
     M = step.template
     D, K = M.layers[0].input_size, M.layers[-1].output_size

@@ -30,13 +30,11 @@ def as_dictionary(program: Program) -> dict[str, Any]:
     memory = Plan(program)
     buffers = {buffer: i for i, buffer in enumerate(dict.fromkeys(memory.buffers.values()))}
     sizes = {n.name: int(n) for value in values for n in value.shape if isinstance(n, Size)}
-    lines = [value_as_dictionary(value, indices) for value in values]
-    for value, line in zip(values, lines, strict=True):
-        line |= {"buffer": buffers[memory.buffers[value]]} if value in memory.buffers else {}
+    places = {value: {"buffer": buffers[buffer]} for value, buffer in memory.buffers.items()}
     return {
         "format": FORMAT,
         "sizes": sizes,
-        "values": lines,
+        "values": [value_as_dictionary(value, indices) | places.get(value, {}) for value in values],
         "outputs": {name: indices[value] for name, value in program.outputs.items()},
         "buffers": [{"shape": list(map(int, b.shape)), "dtype": b.dtype, "name": b.name} for b in buffers],
         "copies": [[buffers[to], buffers[source]] for to, source in memory.copies],
@@ -57,9 +55,11 @@ def from_dictionary(content: Mapping[str, Any]) -> Program:
         operands = tuple(values[k] for k in line["operands"])
         shape = tuple(sizes[n] if isinstance(n, str) else _size(n) for n in line["shape"])
         number = sizes.get(line.get("number"), line.get("number"))
-        name, equation = (_string(line.get(key, "")) for key in ("name", "equation"))
-        value = Value(line["operation"], operands, shape, line["dtype"], number, name, equation, order=i)
-        values.append(value)
+        names = [line.get(key, "") for key in ("name", "equation")]
+        for x in names:
+            if not isinstance(x, str):
+                raise ValueError(f"expected a string, found {x!r}")
+        values.append(Value(line["operation"], operands, shape, line["dtype"], number, *names, order=i))
     inputs = {value.name: value for value in values if value.operation == "input"}
     if not all(_is_index(k, len(values)) for k in content["outputs"].values()):
         raise ValueError(f"expected indices of values as outputs, found {content['outputs']}")
@@ -82,7 +82,7 @@ def value_as_dictionary(value: Value, indices: Mapping[Value, int]) -> dict[str,
 
 def _size(n: Any) -> int:
     """n, checked to be a size."""
-    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= LARGEST:
+    if not _is_index(n, LARGEST + 1) or n == 0:
         raise ValueError(f"expected a size from 1 to {LARGEST}, found {n!r}")
     return n
 
@@ -90,13 +90,6 @@ def _size(n: Any) -> int:
 def _is_index(k: Any, end: int) -> bool:
     """Whether k is an index below `end`."""
     return isinstance(k, int) and not isinstance(k, bool) and 0 <= k < end
-
-
-def _string(x: Any) -> str:
-    """x, checked to be a string."""
-    if not isinstance(x, str):
-        raise ValueError(f"expected a string, found {x!r}")
-    return x
 
 
 def check_program(program: Program) -> None:

@@ -93,9 +93,7 @@ def _entry(value: Value) -> Expression:
 
 def indices_of(shape: Shape) -> tuple[Index, ...]:
     """The indices of the rows and columns of a matrix of this shape."""
-    return tuple(
-        FIRST if n == 1 else index(name, n) for name, n in zip(("row", "column"), map(size_name, shape), strict=False)
-    )
+    return tuple(index(name, str(size_name(n))) for name, n in zip(("row", "column"), shape, strict=False))
 
 
 class IndexMatrix(RecordedMatrix):
@@ -129,12 +127,11 @@ class IndexMatrix(RecordedMatrix):
 
     def __getitem__(self, position: tuple[Index, Index]) -> Expression:
         """The entry at two indices."""
-        match position:
-            case (Index() as i, Index() as j):
-                if (i.size, j.size) == (self.rows, self.columns):
-                    return self.entry.substituted(dict(zip(self.indices, (i, j), strict=True)))
-                raise TypeError(f"expected two indices of size {self.rows} and {self.columns}, found {position!r}")
-        return self._no_numbers()
+        if not isinstance(position, tuple) or [*map(type, position)] != [Index, Index]:
+            return self._no_numbers()
+        if tuple(i.size for i in position) != (self.rows, self.columns):
+            raise TypeError(f"expected two indices of size {self.rows} and {self.columns}, found {position!r}")
+        return self.entry.substituted(dict(zip(self.indices, position, strict=True)))
 
     def __repr__(self) -> str:
         names = dict(zip(self.indices, "ij", strict=False))

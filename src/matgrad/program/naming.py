@@ -38,12 +38,14 @@ class Naming:
     """The calls that compute the values of a recording, from which the values get equations and names."""
 
     def __init__(self, model: MultilayerPerceptron, loss: LossFunction | None) -> None:
-        found: list[tuple[str, Method]] = [(CLIP, ("", model, CLIP)), ("mean_gradient", ("", loss, "gradient"))]
+        self._methods: dict[tuple[str, int], Method] = {  # by the name of the method, and its object
+            (CLIP, id(model)): ("", model, CLIP),
+            ("mean_gradient", id(loss)): ("", loss, "gradient"),
+        }
         for path, layer in model.walk():
-            found += [(name, (path, layer, name)) for name in (*PASSES, "optimize")]
-            found += [("apply", (path, part, name)) for name, part in layer._optimizers.items()]
-        self._methods = {(name, id(method[1])): method for name, method in found}
-        self._names = {name for name, _ in found}
+            self._methods |= {(name, id(layer)): (path, layer, name) for name in (*PASSES, "optimize")}
+            self._methods |= {("apply", id(x)): (path, x, name) for name, x in layer._optimizers.items()}
+        self._names = {name for name, _ in self._methods}
         self._model, self._top = model, sys._getframe(1)
         self._known: dict[FrameType, Method | None] = {}
         self._values: list[tuple[Value, list[FrameType]]] = []  # with the calls around each, base classes first
@@ -83,20 +85,15 @@ class Naming:
 
         waiting: dict[FrameType, list[Value]] = defaultdict(list)
         for value, frames in self._values:
-            method, call = self._known[frames[-1]], frames[-1]
-            assert method is not None
-            path, owner, quantity = method
-            waiting[call].append(value)
-            if quantity in PASSES:
-                ordered = frames[::-1] if quantity == "feedforward" else frames
-                name = next((variables(frame)[value] for frame in ordered if value in variables(frame)), None)
-                if name is not None:
-                    value.name = value.name or f"{name}{path}"
-                    for x in waiting.pop(call):
-                        x.equation = full_name(path, owner, name)
-        for call, values in waiting.items():
-            for x in values:
-                x.equation = full_name(*self._known[call])  # type: ignore[misc]
+            path, owner, quantity = self._known[frames[-1]]  # type: ignore[misc]
+            value.equation = full_name(path, owner, quantity)  # unless a variable follows
+            waiting[frames[-1]].append(value)
+            ordered = frames[::-1] if quantity == "feedforward" else frames if quantity in PASSES else ()
+            name = next((variables(frame)[value] for frame in ordered if value in variables(frame)), None)
+            if name is not None:
+                value.name = value.name or f"{name}{path}"
+                for x in waiting.pop(frames[-1]):
+                    x.equation = full_name(path, owner, name)
         stored = [("DY", getattr(self._model.layers[-1], "_DY", None))]
         for path, layer in self._model.walk():
             names = (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX")

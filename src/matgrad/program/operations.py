@@ -61,28 +61,23 @@ Choice = Notation | Callable[["Value"], Notation]  # a notation, or one for each
 class Operation:
     """All there is to know about an operation.
 
-    `rule` gives the shapes of its operands and its result, see `ShapeRule`. `in_place` has the positions of
-    the operands whose memory the result may take over. A product takes 2 floating-point operations for every
-    combination of indices over the sizes in `flops`. `over` says what it does with the sizes that its result lacks: it
-    sums over them, or takes the maximum. `text`, `latex` and `code`, in Python, say how it is written:
-    ``name(X, Y)`` if they are missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint`
-    are its index definition and its adjoint, which operations have that equations are written in. `scalar` is the line
-    of an elementwise one.
+    `text`, `latex` and `code`, in Python, say how it is written: ``name(X, Y)`` if they are missing; the text is also
+    the LaTeX if only `latex` is missing. Operations that equations are written in have an `index` and an `adjoint`.
     """
 
     name: str
-    rule: str
+    rule: str  # the shapes of its operands and its result, see `ShapeRule`
     kind: Kind
     text: Choice | None = None
     latex: Choice | None = None
     dtypes: Dtypes = "float"
-    in_place: tuple[int, ...] = ()
-    flops: str = ""
-    over: Literal["", "sum", "max"] = ""
+    in_place: tuple[int, ...] = ()  # the positions of the operands whose memory the result may take over
+    flops: str = ""  # a product takes 2 operations for every combination of indices over these sizes
+    over: Literal["", "sum", "max"] = ""  # what it does over the sizes that its result lacks
     index: Definition | None = None
     adjoint: Adjoint | None = None
     code: Choice | None = None
-    scalar: str = ""
+    scalar: str = ""  # the line of an elementwise one
 
     @property
     def letters(self) -> list[str]:
@@ -137,13 +132,11 @@ def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
     return lambda value: scalars if value.is_scalar else matrices
 
 
-def _product_first(product_first: Notation, otherwise: Notation) -> Choice:
-    """A B + β·C if A B has the factor 1, and β·C + α·A B otherwise."""
+def _product_first(product_first: Notation, otherwise: Notation) -> Choice:  # if it has the factor 1
     return lambda value: product_first if value.operands[2].number == 1 else otherwise
 
 
 def _full(value: Value) -> Notation:
-    """zeros(m, n), ones(m, n) or c * ones(m, n)"""
     c = value.operands[0].number
     if isinstance(c, int | float) and c in (0, 1):
         return Notation(f"{'ones' if c else 'zeros'}({{m}}, {{n}}, like={{like}})")

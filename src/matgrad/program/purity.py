@@ -52,11 +52,8 @@ class Snapshot:
 
     def changes(self, other: Snapshot) -> list[str]:
         """The names of the attributes that differ in another snapshot, such as CountingLayer.count."""
-        changed = []
-        for (cls, a), (_, b) in zip(self.settings, other.settings, strict=False):
-            names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
-            changed += [f"{cls.__name__}.{name}" for name in names]
-        return changed
+        pairs = zip(self.settings, other.settings, strict=False)
+        return [f"{cls.__name__}.{x}" for (cls, a), (_, b) in pairs for x in {**a, **b} if a.get(x) != b.get(x)]
 
     def _frozen(self, x: Any) -> Any:
         """What is equal for equal settings."""

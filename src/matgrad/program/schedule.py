@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import NamedTuple
 
 from matgrad.program.program import Program, Value
@@ -24,19 +25,22 @@ def scheduled(program: Program) -> Program:
     waited for, and those who read it come next: so sums are sent during backpropagation, and the last layer is updated
     while the gradient of the first one is under way.
     """
-    program = _lowered(program)
+
+    def lowered(value: Value, x: Value) -> Value:
+        return x.derived("receive", replace(x, operation="send", name="")) if x.operation == "all_reduce" else x
+
+    program = program.mapped(lowered)
     left = program.values
     order: dict[Value, None] = {}
-    arrived = 0  # messages
-    while left:
+    for arrived in count():  # messages
         for value in left:
             if value.operation != "receive" and _is_ready(value, order):
                 order |= dict.fromkeys([*_sent_with(value, left, order), value])
         left = [value for value in left if value not in order]
-        if left:
-            message = messages(order)[arrived]
-            order |= {value: None for value in left if value.operation == "receive" and value.operands[0] in message}
-            arrived += 1
+        if not left:
+            break
+        message = messages(order)[arrived]
+        order |= {value: None for value in left if value.operation == "receive" and value.operands[0] in message}
     places = {value: i for i, value in enumerate(dict.fromkeys(_beside_readers(program, order)))}
     return program.mapped(lambda value, x: replace(x, order=places[value]) if value in places else x)
 
@@ -79,15 +83,6 @@ def traffic(program: Program) -> list[Message]:
             (X,) = value.operands
             found.append(Message(value.operation, [X], max(X.nbytes, value.nbytes)))
     return found
-
-
-def _lowered(program: Program) -> Program:
-    """The program in which every ``all_reduce(X)`` is ``receive(send(X))``."""
-
-    def lowered(value: Value, x: Value) -> Value:
-        return x.derived("receive", replace(x, operation="send", name="")) if x.operation == "all_reduce" else x
-
-    return program.mapped(lowered)
 
 
 def _is_ready(value: Value, order: Container[Value]) -> bool:

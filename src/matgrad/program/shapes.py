@@ -50,10 +50,9 @@ class Size:
 
     def bound(self, sizes: Mapping[str, int]) -> Size:
         """The size with a number, if there is one for its name, or for each of its factors."""
-        if self.name in sizes:
-            return BoundSize(sizes[self.name], self.name)
-        known = all(name in sizes for name in self.factors)
-        return BoundSize(math.prod(sizes[name] for name in self.factors), self.name) if known else self
+        names = [self.name] if self.name in sizes else self.factors
+        known = [sizes[name] for name in names if name in sizes]
+        return BoundSize(math.prod(known), self.name) if len(known) == len(names) else self
 
     def __repr__(self) -> str:
         return self.name

@@ -1,11 +1,5 @@
 """Sharding: the program of one rank, made from the program of all.
 
-Every value of a program is on every rank in one of these ways:
-
-    WHOLE      all of it, equal on all ranks
-    ROWS       some of its rows, COLUMNS some of its columns: the ranks have consecutive parts of it
-    SUM        a matrix of its size; the value is the sum of those of all ranks
-
 How the inputs are placed is given; in data-parallel training X and T are in ROWS and the state is WHOLE. For all other
 values it follows from the shape rule of their operation, as in ``m k, k n -> m n``. To share out m is to have the first
 operand and the result in ROWS; to share out k is to have the operands in COLUMNS and in ROWS, and the result is a SUM,
@@ -33,10 +27,10 @@ from matgrad.program.shapes import BoundSize, Pattern, Shape, Size, is_number_of
 class Placement(Enum):
     """How a value is on the ranks."""
 
-    WHOLE = "whole"
-    ROWS = "rows"
+    WHOLE = "whole"  # all of it, equal on all ranks
+    ROWS = "rows"  # some of its rows: the ranks have consecutive parts of it
     COLUMNS = "columns"
-    SUM = "sum"
+    SUM = "sum"  # a matrix of its size; the value is the sum of those of all ranks
 
 
 WHOLE, ROWS, COLUMNS, SUM = Placement
@@ -69,9 +63,8 @@ class _Sharder:
         for i, value in enumerate(self.program.all_values):
             new, placement = self._placed(value)
             self.own[value] = replace(new, order=2 * i), placement  # those between are for collectives
-        inputs = {name: self.own[value][0] for name, value in self.program.inputs.items()}
         outputs = {name: self.at(value, self.placements[name]) for name, value in self.program.outputs.items()}
-        return Program(inputs, outputs)
+        return Program({name: self.own[value][0] for name, value in self.program.inputs.items()}, outputs)
 
     def _wishes(self) -> dict[Value, Placement]:
         """The parts that outputs need of values from which they are computed element by element."""
@@ -93,17 +86,13 @@ class _Sharder:
             return self._made(value, ([SUM] * len(value.operands), SUM))
         places = [self.own[x][1] for x in value.operands]
         places = [self.wishes.get(x, WHOLE) if p == SUM else p for x, p in zip(value.operands, places, strict=True)]
-        choices = list(self._choices(value, places))
-        if not choices:  # all of it by every rank
-            return self._made(value, ([WHOLE] * len(places), WHOLE))
 
         def cost(choice: Choice) -> tuple[int, bool]:  # how many operands have to be gathered, and whether to add up
-            needs, result = choice
-            return sum(
-                place in AXES and place != need for place, need in zip(places, needs, strict=True)
-            ), result == SUM
+            gathered = [place in AXES and place != need for place, need in zip(places, choice[0], strict=True)]
+            return sum(gathered), choice[1] == SUM
 
-        new, placement = self._made(value, min(choices, key=cost))
+        by_every_rank: Choice = [WHOLE] * len(places), WHOLE
+        new, placement = self._made(value, min(self._choices(value, places), key=cost, default=by_every_rank))
         if placement == SUM and OPERATIONS[value.operation].over == "max":
             return self._collective("all_max", value, replace(new, order=2 * len(self.own)), WHOLE), WHOLE
         return new, placement
@@ -133,10 +122,10 @@ class _Sharder:
             to = _shared_out(result, shared)
             if to == WHOLE:
                 to = SUM if operation.over else None
-            if to and len(needed) == len(operands) and operation.kind != "other" and name != "1":
-                triples = zip(operands, places, needed, strict=True)
-                if all(place == need for x, place, need in triples if len(x) == 3):  # a support cannot be moved
-                    yield needed, to
+            triples = zip(operands, places, needed, strict=False)
+            is_moved = any(place != need for x, place, need in triples if len(x) == 3)  # which a support cannot be
+            if to and len(needed) == len(operands) and operation.kind != "other" and name != "1" and not is_moved:
+                yield needed, to
 
     def _made(self, value: Value, choice: Choice) -> tuple[Value, Placement]:
         """The value from operands that are placed so."""
@@ -245,22 +234,18 @@ def shared_optimizer(program: Program, size: int) -> Placements:
     It is in ROWS, or in COLUMNS if it has fewer rows than there are ranks. What is too small for both stays WHOLE, and
     so does what has one value per element of a sparse matrix.
     """
-    remembered = [name for name in program.inputs if any(name.startswith(f"{other}.") for other in program.inputs)]
-    return data_parallel(program, size) | {name: _by_size(program.inputs[name], size) for name in remembered}
-
-
-def _by_size(x: Value, size: int) -> Placement:
-    """In parts along the first axis that is long enough for `size` ranks."""
-    if x.is_scalar or is_number_of_elements(x.shape[1]):
-        return WHOLE
-    return next((axis for axis, n in zip(AXES, x.shape, strict=True) if n >= size), WHOLE)
+    found = data_parallel(program, size)
+    for name, x in program.inputs.items():
+        if any(name.startswith(f"{other}.") for other in program.inputs):
+            axes = () if x.is_scalar or is_number_of_elements(x.shape[1]) else zip(AXES, x.shape, strict=True)
+            found[name] = next((axis for axis, n in axes if n >= size), WHOLE)
+    return found
 
 
 def with_optimizers(program: Program, placements: Mapping[str, Placement]) -> Placements:
     """The placements, where what an optimizer remembers of a matrix is placed like it, if nothing else is said."""
     found = dict(placements)
     for name, placement in placements.items():
-        for other, x in program.inputs.items():
-            if other.startswith(f"{name}.") and not x.is_scalar:
-                found.setdefault(other, placement)
+        remembered = [x for x in program.inputs if x.startswith(f"{name}.") and not program.inputs[x].is_scalar]
+        found = dict.fromkeys(remembered, placement) | found
     return found

@@ -43,11 +43,10 @@ class Printer:
             elif value in outputs and value.operation != "number":
                 self.names[value] = self._output_name(outputs[value])
             elif value.operation != "number" and value.kind != "view":
+                is_shared = uses[value] > 1 and not (value.is_scalar and value.operation == "negative")
                 if value.name and value.name not in self.names.values():
                     self.names[value] = value.name
-                elif depths[value] > DEEPEST or (
-                    uses[value] > 1 and not (value.is_scalar and value.operation == "negative")
-                ):
+                elif depths[value] > DEEPEST or is_shared:
                     self.names[value] = next(temporary)
 
     def name(self, name: str) -> Piece:
@@ -80,8 +79,8 @@ class Printer:
 
     def text(self) -> str:
         """The inputs, and one line for every value that has a name, is an output or is used twice, in order."""
-        inputs = [f"{self.names[x]} {_sizes(x)}".strip() for x in self.inputs()]
-        equations = self.equations()
+        sizes = {x: "×".join(str(size_name(n)) for n in x.shape) for x in self.inputs()}
+        inputs, equations = [f"{self.names[x]} {sizes[x]}".strip() for x in sizes], self.equations()
         width = max((len(name) for name, _ in equations), default=0)
         lines = [f"given {', '.join(inputs)}", "", *(f"{name:<{width}} = {text}" for name, text in equations)]
         return "\n".join(lines)
@@ -178,7 +177,3 @@ def state_name(name: str) -> str:
     if rest == SUPPORT:
         return f"S{'' if parameter == 'W' else f'_{parameter}'}{layer}"
     return f"{parameter}{layer}{rest}"
-
-
-def _sizes(value: Value) -> str:
-    return "×".join(str(size_name(n)) for n in value.shape)
