@@ -12,7 +12,7 @@ import matgrad as mg
 from matgrad.explanation.html import mathml
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.loss_functions import LOSSES
-from matgrad.program.latex import program_latex
+from matgrad.program.text import program_latex
 from matgrad.specifications.models import LAYERS
 from matgrad.typesetting.latex import latex_equation, latex_function
 

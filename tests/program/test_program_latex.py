@@ -12,7 +12,7 @@ import matgrad as mg
 from matgrad.loss_functions import create_loss
 from matgrad.program import Program, Value, optimized, record_computation
 from matgrad.program.computations import make_step
-from matgrad.program.latex import program_latex
+from matgrad.program.text import program_latex
 from matgrad.specifications.models import create_model
 from program_support import programs
 

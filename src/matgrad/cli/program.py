@@ -42,8 +42,8 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
     """
     from matgrad.program.description import as_dictionary
-    from matgrad.program.latex import program_latex
     from matgrad.program.rules import with_separate_exchange
+    from matgrad.program.text import program_latex
     from matgrad.storage.programs import save_program
 
     if latex == STANDARD_OUTPUT and as_json:

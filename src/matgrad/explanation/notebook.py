@@ -23,9 +23,9 @@ from matgrad.layers.summary import density_of, headline, parameter_count
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import CompositeOptimizer
 from matgrad.program.computations import Computation
-from matgrad.program.latex import LatexPrinter
 from matgrad.program.recorder import record_computation
 from matgrad.program.shapes import size_name
+from matgrad.program.text import LatexPrinter
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.typesetting.latex import latex_equation
 

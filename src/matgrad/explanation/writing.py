@@ -14,9 +14,8 @@ from matgrad.explanation.passes import LOSS, Result
 from matgrad.inspection.equations import Equation, assignment, relative_path
 from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
-from matgrad.program.latex import LatexPrinter
 from matgrad.program.program import Program, Value
-from matgrad.program.text import Printer
+from matgrad.program.text import LatexPrinter, Printer
 from matgrad.typesetting.latex import aligned, latex_equation, latex_function, update_lines
 from matgrad.typesetting.methods import Line
 

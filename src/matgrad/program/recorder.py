@@ -10,6 +10,7 @@ import copy
 import operator
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
@@ -44,22 +45,18 @@ class HiddenStateError(RecordingError):
     """A step changes something other than its state that the next step depends on."""
 
 
+@dataclass(eq=False)
 class Recording:
-    """What has been recorded so far.
+    """What has been recorded so far."""
 
-    `batch` names the inputs that are not part of the state. `matrix_type` and `dtypes` are those of the framework
-    whose matrices the recorded ones stand for.
-    """
-
-    def __init__(
-        self, batch: tuple[str, ...] = (), matrix_type: type | None = None, dtypes: Mapping[str, Any] | None = None
-    ) -> None:
-        self.batch, self.matrix_type, self.dtypes = batch, matrix_type, dtypes or {}
-        self.count = 0
-        self.naming: Naming | None = None  # of what is recorded now
-        self.supports: dict[Support, RecordedMatrix] = {}
-        self.views: WeakSet[RecordedMatrix] = WeakSet()  # that are still in use
-        self.error: RecordingError | None = None  # the first attempt to do what a recorded matrix cannot do
+    batch: tuple[str, ...] = ()  # the inputs that are not part of the state
+    matrix_type: type | None = None  # of the framework whose matrices the recorded ones stand for
+    dtypes: Mapping[str, Any] = field(default_factory=dict)  # as it has them
+    count: int = 0
+    naming: Naming | None = None  # of what is recorded now
+    supports: dict[Support, RecordedMatrix] = field(default_factory=dict)
+    views: WeakSet[RecordedMatrix] = field(default_factory=WeakSet)  # that are still in use
+    error: RecordingError | None = None  # the first attempt to do what a recorded matrix cannot do
 
     def fail(self, problem: str) -> NoReturn:
         """Raise RecordingError, now and, if the code that records catches it, at the end."""

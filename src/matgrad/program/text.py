@@ -1,4 +1,4 @@
-"""Programs as equations for people to read, and values as Python expressions over the table of operations."""
+"""Programs as equations: in characters, in LaTeX in the paper's notation, and as Python over the table."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends.base import DTYPES
+from matgrad.foundation.notation import POWER, is_word, parenthesized, symbol
 from matgrad.layers.state import SUPPORT
 from matgrad.program.operations import LEVELS, ROWS, Level, Style
 from matgrad.program.program import Program, Value
@@ -61,9 +62,14 @@ class Printer:
         """A size, or its name, as the index of a matrix."""
         return f"({n})" if "/" in str(n) else str(n)
 
-    def inputs(self) -> list[Value]:
-        """The inputs that are read."""
-        return [x for x in self.program.values if x.operation == "input"]
+    def given(self) -> list[str]:
+        """The inputs that are read, each with the set that it belongs to."""
+        inputs = [x for x in self.program.values if x.operation == "input"]
+        return [self.member(x, list(map(str, map(size_name, x.shape)))) for x in inputs]
+
+    def member(self, x: Value, sizes: list[str]) -> str:
+        """An input with the set that it belongs to."""
+        return f"{self.names[x]} {'×'.join(sizes)}".strip()
 
     def lines(self) -> list[Value]:
         """The values that have an equation of their own."""
@@ -79,11 +85,9 @@ class Printer:
 
     def text(self) -> str:
         """The inputs, and one line for every value that has a name, is an output or is used twice, in order."""
-        sizes = {x: "×".join(str(size_name(n)) for n in x.shape) for x in self.inputs()}
-        inputs, equations = [f"{self.names[x]} {sizes[x]}".strip() for x in sizes], self.equations()
+        equations = self.equations()
         width = max((len(name) for name, _ in equations), default=0)
-        lines = [f"given {', '.join(inputs)}", "", *(f"{name:<{width}} = {text}" for name, text in equations)]
-        return "\n".join(lines)
+        return "\n".join([f"given {', '.join(self.given())}", "", *(f"{x:<{width}} = {text}" for x, text in equations)])
 
     def _output_name(self, name: str) -> str:
         """The name of an output, with a prime where it replaces an input."""
@@ -126,6 +130,43 @@ class Printer:
         """The base of a power: an atom without a sign."""
         text = self.operand(value, "atom")
         return self.parenthesized(text) if text.startswith("-") else text
+
+
+class LatexPrinter(Printer):
+    """Names and expressions in LaTeX."""
+
+    style = "latex"
+    times, top = r" \cdot ", r"^\top"
+    parenthesized = staticmethod(parenthesized)
+
+    def member(self, x: Value, sizes: list[str]) -> str:
+        """An input with the set that it belongs to."""
+        numbers, power = "R" if x.dtype.startswith("float") else "Z", r" \times ".join(sizes)
+        return rf"{self.name(self.names[x])[0]} \in \mathbb{{{numbers}}}" + (f"^{{{power}}}" if power else "")
+
+    def name(self, name: str) -> tuple[str, Level]:
+        r"""``DZ1`` is \mathsf{D}Z_1, ``W2.1.delta'`` \Delta_{W_{2.1}}', and Z1ᵀ, stored transposed, Z_1^\top."""
+        if name.endswith("ᵀ"):
+            text, binds = self.name(name[:-1])
+            return (text if binds == "atom" else parenthesized(text)) + self.top, "unary"
+        variable, suffix = re.fullmatch(r"(.*?(?:\.\d+)*)(?:\.(\D.*))?", name.rstrip("'")).groups()  # type: ignore[union-attr]
+        primes = name[len(name.rstrip("'")) :]
+        if suffix:
+            text, of = _symbol(suffix)[0], _symbol(variable)[0]
+            return rf"{f'{{{text}}}' if '_' in text else text}_{{{of}}}{primes}", "atom"
+        return _symbol(variable + primes)
+
+    def number(self, x: Any) -> tuple[str, Level]:
+        """A number in decimal notation, or the name of a size."""
+        if x in TINY:
+            return r"\mathrm{tiny}", "atom"
+        mantissa, e, exponent = (x.name if isinstance(x, Size) else f"{x:g}").partition("e")
+        text = rf"{mantissa} \cdot 10^{{{int(exponent)}}}".removeprefix(r"1 \cdot ") if e else mantissa
+        return text, "sum" if text.startswith("-") else "scaled" if e else "atom"
+
+    def size(self, n: Any) -> str:
+        """A size as an index, in braces if it is long."""
+        return str(n) if len(str(n)) == 1 else f"{{{n}}}"
 
 
 class CodePrinter(Printer):
@@ -177,3 +218,27 @@ def state_name(name: str) -> str:
     if rest == SUPPORT:
         return f"S{'' if parameter == 'W' else f'_{parameter}'}{layer}"
     return f"{parameter}{layer}{rest}"
+
+
+# -- LaTeX -------------------------------------------------------------------------------------
+
+
+def program_latex(program: Program) -> str:
+    """The inputs, and one line of an ``align*`` environment for each line of the program's text."""
+    printer = LatexPrinter(program)
+    given = ", ".join(f"${x}$" for x in printer.given())
+    lines = " \\\\\n".join(f"{name} &= {expression}" for name, expression in printer.equations())
+    return f"\\allowdisplaybreaks\nGiven {given}:\n\\begin{{align*}}\n{lines}\n\\end{{align*}}"
+
+
+def _symbol(name: str) -> tuple[str, Level]:
+    """A variable; its last digits, if any, are the number of its layer, such as 2, or 2.1 for a part of it."""
+    plain, index, primes = re.fullmatch(r"(.*?)((?:\d+\.)*\d*)('*)", name.replace("η", "eta")).groups()  # type: ignore[union-attr]
+    is_part = "." in index
+    tex = symbol(plain if is_part else f"{plain}{index}{primes}")
+    if tex.level == POWER:
+        return (f"({tex.text})_{{{index}}}{primes}" if is_part else tex.text), "unary"
+    if not is_part and (not index or not is_word(f"{plain}{index}")):
+        return tex.text, "atom"
+    base, _, lower = symbol(plain).text.partition("_")
+    return rf"{base}_{{{f'{lower},' if lower else ''}{index}}}{primes}", "atom"
