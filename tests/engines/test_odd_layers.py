@@ -25,7 +25,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.activation_functions import HyperbolicTangentActivation
-from matgrad.program.purity import is_builtin
+from matgrad.program.purity import Snapshot
 from support import AfterEpoch, spread
 
 ENGINES = ("numpy", "torch", "native")
@@ -234,9 +234,9 @@ def test_what_the_package_has_is_built_in(layer: str):
     M = mg.create_model(f"{layer};Linear", "4;3" if "Norm" in layer or "Drop" in layer else "4;4;3")
     for optimizer in ("GradientDescent", "Momentum(0.9)", "Adam", "AdamW"):
         M.set_optimizer(optimizer)
-        assert is_builtin(M, mg.SoftmaxCrossEntropyLoss())
+        assert Snapshot(M, mg.SoftmaxCrossEntropyLoss()).is_builtin
     M.layers[0].note = lambda: 1
-    assert not is_builtin(M)
+    assert not Snapshot(M).is_builtin
 
 
 SETTINGS_OF_OURS = {

@@ -228,7 +228,7 @@ def test_counters_are_exact_below_2_to_the_63(engine: str, name: str, exact):
 
 def hashed(m: int, n: int, seed: int, count: int) -> np.ndarray:
     """`uniform` in Python's integers."""
-    from matgrad.backends.hashing import uniform
+    from matgrad.backends.numpy_backend import uniform
 
     H = [[uniform(i * n + j, seed, count, lambda x, c: x * c % 2**32) for j in range(n)] for i in range(m)]
     return np.array(H) / 2**24

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends.base import Backend, Scalar, sum_in_blocks
-from matgrad.backends.hashing import uniform
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -132,6 +131,29 @@ class NumpyBackend(ArrayBackend):
 
     def shares_memory(self, X, Y):
         return np.shares_memory(X, Y)
+
+
+# -- the integer hash behind dropout: equal on every backend, without the state of a generator ---------------
+
+
+def mix(x: Any, times: Callable[[Any, int], Any]) -> Any:
+    """A permutation of the integers below 2^32 that scatters them (Wellons' lowbias32); `times` is modulo 2^32."""
+    x = x ^ x // 2**16
+    x = times(x, 0x7FEB352D)
+    x = x ^ x // 2**15
+    x = times(x, 0x846CA68B)
+    return x ^ x // 2**16
+
+
+def uniform(position: Any, seed: Any, count: Any, times: Callable[[Any, int], Any]) -> Any:
+    """Integers below 2^24, scattered by a hash of (seed, count, position)."""
+    key = mix(mix(times(count, 1), times) ^ times(seed, 1), times)
+    return mix(mix(position, times) ^ key, times) // 2**8
+
+
+def times_64(x: Any, c: int) -> Any:
+    """x·c modulo 2^32, computed in 64-bit integers."""
+    return x * c & 0xFFFFFFFF
 
 
 @cache

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 
 from matgrad.backends.base import sum_in_blocks
-from matgrad.backends.hashing import times_64, uniform
-from matgrad.backends.numpy_backend import ArrayBackend
+from matgrad.backends.numpy_backend import ArrayBackend, times_64, uniform
 
 # gives tensors `.T` and the operators of arrays; it acts globally, so only this backend does it
 tf.experimental.numpy.experimental_enable_numpy_behavior()
@@ -33,15 +34,8 @@ class TensorflowBackend(ArrayBackend):
     def columns_sum(self, X):
         return sum_in_blocks(X, lambda A: tf.reduce_sum(A, axis=-2), lambda parts: tf.concat(parts, axis=0))
 
-    def rows_sum(self, X):
-        return tf.reduce_sum(X, axis=1, keepdims=True)
-
-    def columns_max(self, X):
-        return tf.reduce_max(X, axis=0, keepdims=True)
-
-    def rows_max(self, X):
-        return tf.reduce_max(X, axis=1, keepdims=True)
-
+    rows_sum = staticmethod(partial(tf.reduce_sum, axis=1, keepdims=True))
+    columns_max, rows_max = (staticmethod(partial(tf.reduce_max, axis=k, keepdims=True)) for k in (0, 1))
     exp, log, log1p = map(staticmethod, (tf.exp, tf.math.log, tf.math.log1p))
     reciprocal, sqrt, tanh = map(staticmethod, (tf.math.reciprocal, tf.sqrt, tf.tanh))
     log_sigmoid = staticmethod(tf.math.log_sigmoid)

@@ -15,8 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from matgrad.backends.base import MATMULS
-from matgrad.backends.hashing import times_64, uniform
-from matgrad.backends.numpy_backend import ArrayBackend
+from matgrad.backends.numpy_backend import ArrayBackend, times_64, uniform
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -35,13 +34,7 @@ class TorchBackend(ArrayBackend):
         return torch.eye(n, dtype=like.dtype, device=like.device)
 
     elements_sum = staticmethod(torch.sum)
-
-    def columns_sum(self, X):
-        return torch.sum(X, dim=0, keepdim=True)
-
-    def rows_sum(self, X):
-        return torch.sum(X, dim=1, keepdim=True)
-
+    columns_sum, rows_sum = (staticmethod(partial(torch.sum, dim=k, keepdim=True)) for k in (0, 1))
     exp, log, log1p, reciprocal = (staticmethod(getattr(torch, f)) for f in ("exp", "log", "log1p", "reciprocal"))
     sqrt, tanh, erf = (staticmethod(getattr(torch, f)) for f in ("sqrt", "tanh", "erf"))
     log_sigmoid = staticmethod(torch.nn.functional.logsigmoid)

@@ -9,7 +9,7 @@ import numpy as np
 
 from matgrad.callbacks.callback import Callback
 from matgrad.evaluation.measures import evaluation_batch, measure
-from matgrad.program.purity import is_builtin
+from matgrad.program.purity import Snapshot
 
 if TYPE_CHECKING:
     from matgrad.datasets import DataLoader
@@ -46,7 +46,7 @@ def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, floa
     """The mean loss and the metric of the current model; ranks that train together measure a part each."""
     N, group = data.size, run.group
     # code of users may look at several examples at once, and R² is no mean over examples
-    is_shared = 1 < group.size <= N and metric != "r2" and is_builtin(run.M, run.loss)
+    is_shared = 1 < group.size <= N and metric != "r2" and Snapshot(run.M, run.loss).is_builtin
     if is_shared:
         data = data.between(group.part(N).start, group.part(N).stop)
     measures = measure(run.M, data.in_order(evaluation_batch(run.M)), run.loss, compiled=run.compiled)

@@ -13,7 +13,7 @@ from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, copied
 from matgrad.loss_functions import LossFunction, check_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
-from matgrad.program.purity import is_builtin
+from matgrad.program.purity import Snapshot
 from matgrad.sparse.matrix import SparseMatrix, WatchedSparseMatrix, values_of, with_values
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Computation:
 
     def __call__(self, state: State, *inputs: Any) -> State:
         """The outputs by name; neither the model nor the given state is changed."""
-        if not is_builtin(self.template, self.loss):  # it may change matrices in place
+        if not Snapshot(self.template, self.loss).is_builtin:  # it may change matrices in place
             state = copied(state)
         with self.template.products():
             return self.run(self.template.clone(), state, *inputs)

@@ -29,11 +29,6 @@ PACKAGE = "matgrad."
 DATA = {"numpy", "torch", "jax", "jaxlib", "tensorflow"}  # whose objects are matrices, numbers or generators
 
 
-def is_builtin(*things: object) -> bool:
-    """Whether all code of models, layers, optimizers, activation functions and losses is the package's."""
-    return Snapshot(*things).is_builtin
-
-
 class Snapshot:
     """The settings of models, layers, optimizers and losses, and whether all of their code is the package's."""
 

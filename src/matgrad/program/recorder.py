@@ -26,7 +26,7 @@ from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, suppor
 from matgrad.program.naming import Naming
 from matgrad.program.operations import OPERATIONS, ROWS
 from matgrad.program.program import EXAMPLES, Program, Value
-from matgrad.program.purity import Snapshot, is_builtin, isolated
+from matgrad.program.purity import Snapshot, isolated
 from matgrad.program.shapes import BoundSize, Shape, Size, is_number_of_elements, size_name
 from matgrad.program.text import state_name
 from matgrad.sparse.matrix import SparseMatrix, values_of
@@ -470,7 +470,7 @@ def _value(X: Any) -> Value | None:
 
 def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> None:
     """Raise HiddenStateError if recording shows that the user's code in the computation keeps state of its own."""
-    if is_builtin(computation.template, computation.loss):
+    if Snapshot(computation.template, computation.loss).is_builtin:
         return
     try:
         record_computation(computation, state, *inputs)

@@ -70,7 +70,7 @@ def larger(x, y):
 
 @triton.jit
 def mix(x):
-    """A permutation of the integers below 2^32 that scatters them: see `matgrad.backends.hashing`."""
+    """A permutation of the integers below 2^32 that scatters them: see `matgrad.backends.numpy_backend`."""
     x = x ^ (x >> 16)
     x = x * tl.full((), 0x7FEB352D, tl.uint32)
     x = x ^ (x >> 15)

@@ -89,7 +89,7 @@ function products(value, rows, columns, w, b) {
   return out;
 }
 
-// a permutation of the integers below 2³² that scatters them, and numbers in [0, 1) from it: see backends/hashing.py
+// a permutation of the integers below 2³² that scatters them, and numbers in [0, 1) from it: see backends/numpy_backend.py
 function mix(x) {
   x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
   x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
