@@ -16,7 +16,7 @@ class JaxBackend(ArrayBackend):
 
     name = "jax"
     np = jnp
-    erf, log_sigmoid = staticmethod(jax.scipy.special.erf), staticmethod(jax.nn.log_sigmoid)
+    erf, log_sigmoid = map(staticmethod, (jax.scipy.special.erf, jax.nn.log_sigmoid))
 
     def from_numpy(self, A, device=None):
         if device is None:
@@ -29,7 +29,9 @@ class JaxBackend(ArrayBackend):
         return _slice(X, start, stop - start)
 
     take_rows = staticmethod(jax.jit(partial(jnp.take, axis=0)))
-    wait = staticmethod(jax.block_until_ready)
+
+    def wait(self, X):
+        jax.block_until_ready(X)
 
     def device(self, X):
         if isinstance(X, jax.core.Tracer):

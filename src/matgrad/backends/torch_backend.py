@@ -33,11 +33,10 @@ class TorchBackend(ArrayBackend):
     def identity(self, n, like):
         return torch.eye(n, dtype=like.dtype, device=like.device)
 
-    elements_sum = staticmethod(torch.sum)
+    elements_sum, log_sigmoid = map(staticmethod, (torch.sum, torch.nn.functional.logsigmoid))
     columns_sum, rows_sum = (staticmethod(partial(torch.sum, dim=k, keepdim=True)) for k in (0, 1))
     exp, log, log1p, reciprocal = (staticmethod(getattr(torch, f)) for f in ("exp", "log", "log1p", "reciprocal"))
     sqrt, tanh, erf = (staticmethod(getattr(torch, f)) for f in ("sqrt", "tanh", "erf"))
-    log_sigmoid = staticmethod(torch.nn.functional.logsigmoid)
 
     def step(self, X):
         return (X >= 0).to(X.dtype)

@@ -92,7 +92,7 @@ class Step(Computation):
 class Feedforward(Computation):
     """``feedforward(state, X) -> {'Y': f_Θ(X)}`` in evaluation mode."""
 
-    inputs = ("X",)
+    inputs: tuple[str, ...] = ("X",)
     is_training = False
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:

@@ -55,11 +55,10 @@ def from_dictionary(content: Mapping[str, Any]) -> Program:
         operands = tuple(values[k] for k in line["operands"])
         shape = tuple(sizes[n] if isinstance(n, str) else _size(n) for n in line["shape"])
         number = sizes.get(line.get("number"), line.get("number"))
-        names = [line.get(key, "") for key in ("name", "equation")]
-        for x in names:
-            if not isinstance(x, str):
-                raise ValueError(f"expected a string, found {x!r}")
-        values.append(Value(line["operation"], operands, shape, line["dtype"], number, *names, order=i))
+        name, equation = line.get("name", ""), line.get("equation", "")
+        if wrong := [x for x in (name, equation) if not isinstance(x, str)]:
+            raise ValueError(f"expected a string, found {wrong[0]!r}")
+        values.append(Value(line["operation"], operands, shape, line["dtype"], number, name, equation, order=i))
     inputs = {value.name: value for value in values if value.operation == "input"}
     if not all(_is_index(k, len(values)) for k in content["outputs"].values()):
         raise ValueError(f"expected indices of values as outputs, found {content['outputs']}")
