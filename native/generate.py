@@ -44,8 +44,10 @@ def _row(call: ast.Call) -> Row:
     named: dict[str | None, Any] = {x.arg: x.value for x in call.keywords}
     dtypes = ast.literal_eval(named["dtypes"]) if "dtypes" in named else given.get(5, "float")
     in_place = ast.literal_eval(named["in_place"])[0] if "in_place" in named else NONE
-    is_elementwise = ast.unparse(call.func) == "_elementwise"
-    kind, scalar = ("elementwise", given[2]) if is_elementwise else (given[2], "")
+    function = ast.unparse(call.func)
+    if function == "_function":
+        given |= {1: "* -> *", 2: f"{given[0]}(x)"}
+    kind, scalar = (given[2], "") if function == "Operation" else ("elementwise", given[2])
     return Row(given[0], given[1], KINDS.get(kind, kind), scalar, "floats" if dtypes == "float" else dtypes, in_place)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,8 @@ class JaxBackend(ArrayBackend):
 
     name = "jax"
     np = jnp
-    erf, log_sigmoid = map(staticmethod, (jax.scipy.special.erf, jax.nn.log_sigmoid))
+    erf: Any = staticmethod(jax.scipy.special.erf)
+    log_sigmoid: Any = staticmethod(jax.nn.log_sigmoid)
 
     def from_numpy(self, A, device=None):
         if device is None:

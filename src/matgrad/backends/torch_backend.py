@@ -33,7 +33,8 @@ class TorchBackend(ArrayBackend):
     def identity(self, n, like):
         return torch.eye(n, dtype=like.dtype, device=like.device)
 
-    elements_sum, log_sigmoid = map(staticmethod, (torch.sum, torch.nn.functional.logsigmoid))
+    log_sigmoid: Any = staticmethod(torch.nn.functional.logsigmoid)
+    elements_sum = staticmethod(torch.sum)
     columns_sum, rows_sum = (staticmethod(partial(torch.sum, dim=k, keepdim=True)) for k in (0, 1))
     exp, log, log1p, reciprocal = (staticmethod(getattr(torch, f)) for f in ("exp", "log", "log1p", "reciprocal"))
     sqrt, tanh, erf = (staticmethod(getattr(torch, f)) for f in ("sqrt", "tanh", "erf"))

@@ -123,6 +123,11 @@ def _elementwise(name: str, rule: str, scalar: str, *written: Any, **details: An
     return Operation(name, rule, "elementwise", *written, **details)
 
 
+def _function(name: str, latex: Choice | None, adjoint: Callable[..., Any]) -> Operation:
+    """A function of every element, and the gradient of X."""
+    return _elementwise(name, "* -> *", f"{name}(x)", latex=latex, adjoint=lambda *matrices: (adjoint(*matrices),))
+
+
 def _composed(name: str, rule: str, adjoint: Adjoint, code: Choice | None = None) -> Operation:
     """An operation of the table that is several ones of a program, and stays one in derivations."""
     return Operation(name, rule, "other", adjoint=adjoint, code=code)
@@ -239,36 +244,18 @@ _ROWS = (
         adjoint=lambda DY, Y, X, c: (c * hadamard(DY, _lower_power(X, c)), None),
         code=_of_matrices(Notation("apply(lambda x: x**{1:unary}, {0:sum})"), Notation("{0:atom}**{1:unary}", "unary")),
     ),
-    _elementwise(
-        "exp", "* -> *", "exp(x)", latex=Notation("e^{{{0:sum}}}", "unary"),
-        adjoint=lambda DY, Y, X: (hadamard(DY, Y),),
-    ),
-    _elementwise(
-        "log", "* -> *", "log(x)", latex=Notation(r"\log({0:sum})"),
-        adjoint=lambda DY, Y, X: (hadamard(DY, reciprocal(X)),),
-    ),
-    _elementwise(
-        "log1p", "* -> *", "log1p(x)", latex=Notation(r"\log(1 + {0:product})"),
-        adjoint=lambda DY, Y, X: (hadamard(DY, reciprocal(1 + X)),),
-    ),
+    _function("exp", Notation("e^{{{0:sum}}}", "unary"), lambda DY, Y, X: hadamard(DY, Y)),
+    _function("log", Notation(r"\log({0:sum})"), lambda DY, Y, X: hadamard(DY, reciprocal(X))),
+    _function("log1p", Notation(r"\log(1 + {0:product})"), lambda DY, Y, X: hadamard(DY, reciprocal(1 + X))),
     _elementwise(
         "reciprocal", "* -> *", "1 / x",
         Notation("1/{0:atom}", "unary"), Notation(r"\frac{{1}}{{{0:sum}}}", "unary"),
         adjoint=lambda DY, Y, X: (-hadamard(DY, hadamard(Y, Y)),),
         code=_of_matrices(Notation("reciprocal({0:sum})"), Notation("1 / {0:unary}", "product")),
     ),
-    _elementwise(
-        "sqrt", "* -> *", "sqrt(x)", latex=Notation(r"\sqrt{{{0:sum}}}", "unary"),
-        adjoint=lambda DY, Y, X: (hadamard(DY, reciprocal(Y)) / 2,),
-    ),
-    _elementwise(
-        "tanh", "* -> *", "tanh(x)", latex=Notation(r"\tanh({0:sum})"),
-        adjoint=lambda DY, Y, X: (hadamard(DY, 1 - hadamard(Y, Y)),),
-    ),
-    _elementwise(
-        "erf", "* -> *", "erf(x)",
-        adjoint=lambda DY, Y, X: (2 / math.sqrt(math.pi) * hadamard(DY, table.exp(-hadamard(X, X))),),
-    ),
+    _function("sqrt", Notation(r"\sqrt{{{0:sum}}}", "unary"), lambda DY, Y, X: hadamard(DY, reciprocal(Y)) / 2),
+    _function("tanh", Notation(r"\tanh({0:sum})"), lambda DY, Y, X: hadamard(DY, 1 - hadamard(Y, Y))),
+    _function("erf", None, lambda DY, Y, X: 2 / math.sqrt(math.pi) * hadamard(DY, table.exp(-hadamard(X, X)))),
     _elementwise(
         "step", "* -> *", "(x >= 0)", Notation("[{0:sum} ≥ 0]"), Notation(r"[{0:sum} \geq 0]"),
         adjoint=lambda DY, Y, X: (None,),
