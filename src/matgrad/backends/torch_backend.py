@@ -112,11 +112,9 @@ class TorchBackend(ArrayBackend):
         return str(X.device)
 
     def find_device(self, name):
-        if name is None:
-            return str(torch.empty(0).device)
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
-        if name.partition(":")[0] == "cuda":
+        if name is not None and name.partition(":")[0] == "cuda":
             _check_gpu(name)
         try:
             X = torch.zeros(1, device=name)

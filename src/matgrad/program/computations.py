@@ -126,16 +126,17 @@ class GradientFactors(Computation):
         """The factors by name."""
         X, T, *s = inputs
         model.load_state(state)
-        watched = {f"{path}.{name}": (layer, name) for path, layer, name in sparse_parameters(model)}
-        for layer, name in watched.values():
-            setattr(layer, name, WatchedSparseMatrix(getattr(layer, name)))
+        watched = {}
+        for path, layer, name in sparse_parameters(model):
+            watched[f"{path}.{name}"] = W = WatchedSparseMatrix(getattr(layer, name))
+            setattr(layer, name, W)
         Y = model.feedforward(X)
         check_targets(Y, T)
         model.backpropagate(Y, self.loss.mean_gradient(Y, T, *s))
         return {
             f"{key}.{side}{i}": factor
-            for key, (layer, name) in watched.items()
-            for i, factors in enumerate(getattr(layer, name).factors, start=1)
+            for key, W in watched.items()
+            for i, factors in enumerate(W.factors, start=1)
             for side, factor in zip("AB", factors, strict=True)
         }
 

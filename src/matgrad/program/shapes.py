@@ -29,8 +29,14 @@ class Questions:
 
 
 def _of_scalar(operator: str) -> Callable[..., Any]:
-    """The operator of a size: that of its scalar."""
-    return lambda size, *others: getattr(size._scalar(), operator)(*others)
+    """The operator of a size: that of a scalar, which can be computed with."""
+
+    def computed(size: Size, *others: Any) -> Any:
+        from matgrad.program.entries import lifted
+
+        return getattr(lifted(size), operator)(*others)
+
+    return computed
 
 
 class Size:
@@ -61,20 +67,14 @@ class Size:
         return hash(self.name)
 
     # -- as a number ----------------------------------------------------------------------------
-    def _scalar(self) -> Any:
-        """The size as a scalar, which can be computed with."""
-        from matgrad.program.entries import lifted
-
-        return lifted(self)
+    __add__, __radd__, __sub__, __rsub__ = map(_of_scalar, ("__add__", "__radd__", "__sub__", "__rsub__"))
+    __rmul__, __truediv__, __rtruediv__ = map(_of_scalar, ("__rmul__", "__truediv__", "__rtruediv__"))
+    __pow__, __neg__ = map(_of_scalar, ("__pow__", "__neg__"))
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Size):
             return Size(f"{self.name}{TIMES}{other.name}", self.questions)
-        return self._scalar() * other
-
-    __add__, __radd__, __sub__, __rsub__ = map(_of_scalar, ("__add__", "__radd__", "__sub__", "__rsub__"))
-    __rmul__, __truediv__, __rtruediv__ = map(_of_scalar, ("__rmul__", "__truediv__", "__rtruediv__"))
-    __pow__, __neg__ = map(_of_scalar, ("__pow__", "__neg__"))
+        return self.__rmul__(other)
 
     # -- comparisons ----------------------------------------------------------------------------
     def __eq__(self, other: object) -> bool:
