@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
@@ -13,11 +13,9 @@ from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, copied
 from matgrad.loss_functions import LossFunction, check_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.purity import Snapshot
 from matgrad.sparse.matrix import SparseMatrix, WatchedSparseMatrix, values_of, with_values
-
-if TYPE_CHECKING:
-    from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 
 def train_batch(

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from matgrad.backends.base import Matrix
+from matgrad.layers.state import State
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.buffers import base
 from matgrad.program.computations import Step
 from matgrad.program.operations import OPERATIONS
@@ -18,10 +21,7 @@ from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
-    from matgrad.backends.base import Matrix
     from matgrad.engines.fallback import TrainingStep
-    from matgrad.layers.state import State
-    from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 
 class Cost(NamedTuple):

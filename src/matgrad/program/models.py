@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from matgrad.loss_functions import LossFunction, create_loss, default_loss
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.computations import Feedforward, Step
 from matgrad.program.program import Program
 from matgrad.program.recorder import record_computation
 from matgrad.program.rules import optimized
-
-if TYPE_CHECKING:
-    from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 BATCH_SIZE = 100
 

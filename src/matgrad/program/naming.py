@@ -11,14 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matgrad.loss_functions import LossFunction
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.program import Value
 from matgrad.sparse.matrix import SparseMatrix
-
-if TYPE_CHECKING:
-    from matgrad.loss_functions import LossFunction
-    from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 CLIP = "clip_gradients"
 PASSES = ("feedforward", "backpropagate")

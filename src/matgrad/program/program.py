@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from matgrad.foundation.imports import deferred
 from matgrad.program.operations import ROWS, Kind
 from matgrad.program.shapes import Shape, Size, size_name
-
-if TYPE_CHECKING:
-    from matgrad.sparse.support import Support
+from matgrad.sparse.support import Support
 
 EXAMPLES = "X.support"  # the support of sparse examples, whose number of elements differs from batch to batch
 

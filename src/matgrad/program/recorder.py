@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -23,6 +23,7 @@ from matgrad.backends import backend_of, register_matrix_type
 from matgrad.backends.base import DTYPES, Backend, RecordingError
 from matgrad.foundation.numbers import as_number
 from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
+from matgrad.program.computations import Computation
 from matgrad.program.naming import Naming
 from matgrad.program.operations import OPERATIONS, ROWS
 from matgrad.program.program import EXAMPLES, Program, Value
@@ -31,9 +32,6 @@ from matgrad.program.shapes import BoundSize, Shape, Size, is_number_of_elements
 from matgrad.program.text import state_name
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
-
-if TYPE_CHECKING:
-    from matgrad.program.computations import Computation
 
 Signature = tuple[Shape, str]  # shape and dtype
 VIEWS = ("transpose", "row_repeat", "column_repeat", "diag")  # which frameworks read from the operand's memory
