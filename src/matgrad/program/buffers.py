@@ -89,7 +89,11 @@ class Plan:
         ]
         self.buffers: dict[Value, Buffer] = {}
         self.free: dict[tuple[Shape, str, bool], list[Buffer]] = defaultdict(list)
-        self.last_use = self._last_uses()
+        # the last instruction that reads the memory of each value; that of an output is read at the end
+        self.last_use = dict.fromkeys(program.inputs.values(), -1)  # an input may be replaced without being read
+        for i, instruction in enumerate(self.instructions):
+            self.last_use |= dict.fromkeys((*instruction.written, *instruction.operands), i)
+        self.last_use |= {base(value): len(self.instructions) for value in program.outputs.values()}
         self.exchanged = exchanged(program)
         self.homes: dict[str, Buffer] = {}  # where an input starts, an output ends and a collective works, by name
         self.holder: dict[Buffer, Value] = {}  # the value that is in a buffer now
@@ -112,13 +116,6 @@ class Plan:
     def _buffer(self, value: Value, name: str = "") -> Buffer:
         """New memory for a value."""
         return Buffer(value.shape, value.dtype, name, value in self.flipped)
-
-    def _last_uses(self) -> dict[Value, int]:
-        """The last instruction that reads the memory of each value; that of an output is read at the end."""
-        last = dict.fromkeys(self.program.inputs.values(), -1)  # an input may be replaced without being read
-        for i, instruction in enumerate(self.instructions):
-            last |= dict.fromkeys((*instruction.written, *instruction.operands), i)
-        return last | {base(value): len(self.instructions) for value in self.program.outputs.values()}
 
     def _choose_buffer(self, i: int, instruction: Instruction, value: Value) -> None:
         """Choose a buffer for a result of instruction i."""

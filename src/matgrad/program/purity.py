@@ -43,8 +43,6 @@ class Snapshot:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Snapshot) and self.settings == other.settings
 
-    __hash__ = None  # type: ignore[assignment]
-
     def changes(self, other: Snapshot) -> list[str]:
         """The names of the attributes that differ in another snapshot, such as CountingLayer.count."""
         pairs = zip(self.settings, other.settings, strict=False)

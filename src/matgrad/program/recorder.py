@@ -424,8 +424,8 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
             found = next(iter(sized), "a number")
             raise RecordingError(f"{found} depends on how many elements a sparse X has; expected products of X alone")
     used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *names}
-    inputs_used = {name: x for name, x in program.inputs.items() if name in used}
-    return Program(inputs_used, program.outputs, is_resizable=is_resizable)
+    used_inputs = {name: x for name, x in program.inputs.items() if name in used}
+    return Program(used_inputs, program.outputs, is_resizable=is_resizable)
 
 
 def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Signature]:
