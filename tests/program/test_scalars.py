@@ -76,7 +76,7 @@ NEW = {
     ),
     "backends/numpy_backend.py": (
         "    def step(",
-        "    def softsign(self, X):\n        return X / (1 + self.np.abs(X))\n\n    def step(",
+        "    def softsign(self, X: Array) -> Array:\n        return X / (1 + self.xp.abs(X))\n\n    def step(",
     ),
     "backends/sympy_backend.py": (
         "    log1p, reciprocal = ",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from matgrad.backends.base import MATMULS
+from matgrad.backends.base import MATMULS, Array
 from matgrad.backends.numpy_backend import ArrayBackend
 
 
@@ -16,32 +18,32 @@ class JaxBackend(ArrayBackend):
     """JAX arrays and the tracers of `jax.jit`."""
 
     name = "jax"
-    np = jnp
+    xp = jnp
     erf: Any = staticmethod(jax.scipy.special.erf)
     log_sigmoid: Any = staticmethod(jax.nn.log_sigmoid)
 
-    def from_numpy(self, A, device=None):
+    def from_numpy(self, A: np.ndarray, device: str | None = None) -> Array:
         if device is None:
             return jnp.array(A)
         where = find_device(device)
         with jax.default_device(where):  # else it comes there by way of JAX's default
             return jax.device_put(jnp.array(A), where)
 
-    def rows(self, X, start, stop):
+    def rows(self, X: Array, start: int, stop: int) -> Array:
         return _slice(X, start, stop - start)
 
     take_rows = staticmethod(jax.jit(partial(jnp.take, axis=0)))
 
-    def wait(self, X):
+    def wait(self, X: Array) -> None:
         jax.block_until_ready(X)
 
-    def device(self, X):
+    def device(self, X: Array) -> str | None:
         if isinstance(X, jax.core.Tracer):
             return None
         (device,) = X.devices()
         return _name(device)
 
-    def find_device(self, name):
+    def find_device(self, name: str | None) -> str | None:
         if name in (None, "auto"):
             return self.device(jnp.zeros(()))
         try:
@@ -51,19 +53,19 @@ class JaxBackend(ArrayBackend):
             missing = f"JAX {jax.__version__} sees no {'GPU' if name in ('cuda', 'gpu') else 'such device'}"
             raise ValueError(f"device {name!r}: {missing}; expected {' or '.join(known)}") from None
 
-    def free_memory(self, device):
+    def free_memory(self, device: str | None) -> int | None:
         found = find_device(device).memory_stats() or {}
         return found["bytes_limit"] - found["bytes_in_use"] if "bytes_limit" in found else None
 
-    def matmuls(self, device):
+    def matmuls(self, device: str | None) -> tuple[str, ...]:
         found = find_device(device)
         is_new = found.platform == "gpu" and float(getattr(found, "compute_capability", 0)) >= 8
         return MATMULS if is_new else MATMULS[:1]
 
-    def products(self, matmul):
+    def products(self, matmul: str) -> AbstractContextManager[Any]:
         return jax.default_matmul_precision(PRECISIONS[matmul])
 
-    def check_dtype(self, dtype):
+    def check_dtype(self, dtype: str) -> None:
         super().check_dtype(dtype)
         if dtype == "float64" and not jax.config.read("jax_enable_x64"):
             raise ValueError(
@@ -84,7 +86,7 @@ def _name(device: jax.Device) -> str:
     return f"{device.platform}:{jax.local_devices(backend=device.platform).index(device)}"
 
 
-def find_device(name: str) -> jax.Device:
+def find_device(name: str | None) -> jax.Device:
     """The device of this process called `name`, such as 'cpu', 'gpu', 'cuda' or 'gpu:1'."""
-    platform, _, index = name.partition(":")
+    platform, _, index = (name or "cpu").partition(":")
     return jax.local_devices(backend=platform)[int(index or 0)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.backends.base import Backend, Scalar, sum_in_blocks
+from matgrad.backends.base import Array, Backend, Scalar, sum_in_blocks
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -19,7 +19,7 @@ def _of_elements(name: str) -> Callable[..., Any]:
 
     def operation(self: ArrayBackend, X: Any) -> Any:
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
-            return getattr(self.np, name)(X)
+            return getattr(self.xp, name)(X)
 
     return operation
 
@@ -27,64 +27,64 @@ def _of_elements(name: str) -> Callable[..., Any]:
 class ArrayBackend(Backend):
     """Arrays of a framework whose functions have NumPy's names, most of them."""
 
-    np: Any  # the framework
+    xp: Any  # the framework
 
-    def full(self, value, m, n, like):
-        return self.np.full((m, n), value, like.dtype)
+    def full(self, value: float, m: int, n: int, like: Array) -> Array:
+        return self.xp.full((m, n), value, like.dtype)
 
-    def identity(self, n, like):
-        return self.np.eye(n, dtype=like.dtype)
+    def identity(self, n: int, like: Array) -> Array:
+        return self.xp.eye(n, dtype=like.dtype)
 
-    def hadamard(self, X, Y):
+    def hadamard(self, X: Array, Y: Array) -> Array:
         return X * Y
 
-    def diag(self, X):
-        return self.np.diagonal(X)[:, None]
+    def diag(self, X: Array) -> Array:
+        return self.xp.diagonal(X)[:, None]
 
-    def Diag(self, x):
-        return self.np.diag(x.reshape(-1))
+    def Diag(self, x: Array) -> Array:
+        return self.xp.diag(x.reshape(-1))
 
-    def elements_sum(self, X):
-        return self.np.sum(self.columns_sum(X))
+    def elements_sum(self, X: Array) -> Array:
+        return self.xp.sum(self.columns_sum(X))
 
-    def column_repeat(self, x, n):
-        return self.np.broadcast_to(x, (x.shape[0], n))
+    def column_repeat(self, x: Array, n: int) -> Array:
+        return self.xp.broadcast_to(x, (x.shape[0], n))
 
-    def row_repeat(self, x, m):
-        return self.np.broadcast_to(x, (m, x.shape[1]))
+    def row_repeat(self, x: Array, m: int) -> Array:
+        return self.xp.broadcast_to(x, (m, x.shape[1]))
 
-    def columns_sum(self, X):
-        return sum_in_blocks(X, lambda A: self.np.sum(A, axis=-2), self.np.concatenate)
+    def columns_sum(self, X: Array) -> Array:
+        return sum_in_blocks(X, lambda A: self.xp.sum(A, axis=-2), self.xp.concatenate)
 
-    def rows_sum(self, X):
+    def rows_sum(self, X: Array) -> Array:
         return self.columns_sum(X.T).T
 
-    def columns_max(self, X):
-        return self.np.amax(X, axis=0, keepdims=True)
+    def columns_max(self, X: Array) -> Array:
+        return self.xp.amax(X, axis=0, keepdims=True)
 
-    def rows_max(self, X):
-        return self.np.amax(X, axis=1, keepdims=True)
+    def rows_max(self, X: Array) -> Array:
+        return self.xp.amax(X, axis=1, keepdims=True)
 
     exp, log, log1p, reciprocal, sqrt, tanh = map(_of_elements, ("exp", "log", "log1p", "reciprocal", "sqrt", "tanh"))
 
-    def step(self, X):
+    def step(self, X: Array) -> Array:
         return (X >= 0).astype(X.dtype)
 
     def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: np.ndarray) -> np.ndarray:
-        position = self.np.arange(m * n, dtype=self.np.uint32).reshape(m, n)
+        position = self.xp.arange(m * n, dtype=self.xp.uint32).reshape(m, n)
         return self._hashed(position, seed, count, like)
 
     def _hashed(self, position: np.ndarray, seed: Scalar, count: Scalar, like: np.ndarray) -> np.ndarray:
         """Numbers from [0, 1) of `like`'s dtype, one per 32-bit position."""
-        unsigned = self.np.uint32
-        seed, count = (self.np.asarray(x).astype(unsigned).reshape(1, 1) for x in (seed, count))
+        unsigned = self.xp.uint32
+        seed, count = (self.xp.asarray(x).astype(unsigned).reshape(1, 1) for x in (seed, count))
         H = uniform(position, seed, count, times=lambda x, c: x * unsigned(c))
         return H.astype(like.dtype) / 2**24
 
-    def to_numpy(self, X):
+    def to_numpy(self, X: Array) -> np.ndarray:
         return np.asarray(X)
 
-    def dtype(self, X):
+    def dtype(self, X: Array) -> str:
         return _name(X.dtype)
 
 
@@ -92,9 +92,9 @@ class NumpyBackend(ArrayBackend):
     """NumPy arrays."""
 
     name = "numpy"
-    np = np
+    xp = np
 
-    def erf(self, X):
+    def erf(self, X: Array) -> Array:
         from scipy.special import erf  # NumPy has none; SciPy takes 0.1 s to import
 
         return erf(X)
@@ -102,34 +102,34 @@ class NumpyBackend(ArrayBackend):
     # -- sparse matrices ----------------------------------------------------------------------
     has_sparse = True
 
-    def sparse_product(self, S, w, B):
+    def sparse_product(self, S: Support, w: np.ndarray, B: np.ndarray) -> np.ndarray:
         return _scipy_matrix(S, w) @ B
 
-    def sparse_transposed_product(self, S, w, B):
+    def sparse_transposed_product(self, S: Support, w: np.ndarray, B: np.ndarray) -> np.ndarray:
         return _scipy_matrix(S, w).T @ B
 
-    def sampled_product(self, S, A, B):
+    def sampled_product(self, S: Support, A: np.ndarray, B: np.ndarray) -> np.ndarray:
         A, B = np.ascontiguousarray(A), np.ascontiguousarray(B)
         w, rows = np.empty((1, S.nnz), A.dtype), S.cached("numpy rows", S.row_indices)
         for k in S.chunks(A.shape[1]):
             w[:, k] = self.rows_sum(A[rows[k]] * B[S.columns[k]]).T
         return w
 
-    def uniform_on(self, S, seed, count, like):
+    def uniform_on(self, S: Support, seed: Scalar, count: Scalar, like: np.ndarray) -> np.ndarray:
         position = S.cached("numpy positions", lambda: S.flat().astype(np.uint32)[None])
         return self._hashed(position, seed, count, like)
 
     # -- in and out ---------------------------------------------------------------------------
-    def from_numpy(self, A, device=None):
+    def from_numpy(self, A: np.ndarray, device: str | None = None) -> Array:
         return np.array(A)
 
-    def shown(self, A, device=None):
+    def shown(self, A: np.ndarray, device: str | None = None) -> Array:
         return A
 
-    def take_rows(self, X, indices):
+    def take_rows(self, X: Array, indices: np.ndarray) -> Array:
         return X[indices]
 
-    def shares_memory(self, X, Y):
+    def shares_memory(self, X: Array, Y: Array) -> bool:
         return np.shares_memory(X, Y)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from matgrad.backends.base import Backend
+from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.backends.numpy_backend import NumpyBackend
 
 
-class SympyMatrix(sp.Matrix):
+class SympyMatrix(sp.Matrix):  # type: ignore[misc]
     """A SymPy matrix, with ``c + X`` and ``c - X`` for a number c, which SymPy's own do not have."""
 
     _op_priority = sp.Matrix._op_priority + 0.01  # so that results with SymPy's own matrices are of this class
@@ -47,43 +47,43 @@ class SympyBackend(Backend):
 
     name = "sympy"
 
-    def full(self, value, m, n, like):
+    def full(self, value: float, m: int, n: int, like: Array) -> Array:
         return SympyMatrix(m, n, lambda i, j: sp.sympify(value))
 
-    def identity(self, n, like):
+    def identity(self, n: int, like: Array) -> Array:
         return SympyMatrix.eye(n)
 
-    def hadamard(self, X, Y):
+    def hadamard(self, X: Array, Y: Array) -> Array:
         return SympyMatrix(X.multiply_elementwise(Y))
 
-    def diag(self, X):
+    def diag(self, X: Array) -> Array:
         return SympyMatrix(X.diagonal()).T
 
-    def Diag(self, x):
+    def Diag(self, x: Array) -> Array:
         return SympyMatrix.diag(*x)
 
-    def elements_sum(self, X):
+    def elements_sum(self, X: Array) -> Array:
         return sp.Add(*X)
 
-    def column_repeat(self, x, n):
+    def column_repeat(self, x: Array, n: int) -> Array:
         return x * SympyMatrix.ones(1, n)
 
-    def row_repeat(self, x, m):
+    def row_repeat(self, x: Array, m: int) -> Array:
         return SympyMatrix.ones(m, 1) * x
 
-    def columns_sum(self, X):
+    def columns_sum(self, X: Array) -> Array:
         return SympyMatrix.ones(1, X.rows) * X
 
-    def rows_sum(self, X):
+    def rows_sum(self, X: Array) -> Array:
         return X * SympyMatrix.ones(X.cols, 1)
 
-    def columns_max(self, X):
+    def columns_max(self, X: Array) -> Array:
         return SympyMatrix([[sp.Max(*X.col(j)) for j in range(X.cols)]])
 
-    def rows_max(self, X):
+    def rows_max(self, X: Array) -> Array:
         return SympyMatrix([sp.Max(*X.row(i)) for i in range(X.rows)])
 
-    def apply(self, f, X):
+    def apply(self, f: Callable[[Any], Any], X: Array) -> Array:
         return SympyMatrix(X.applyfunc(f))
 
     exp, log, sqrt, tanh, erf = map(_of_elements, (sp.exp, sp.log, sp.sqrt, sp.tanh, sp.erf))
@@ -91,24 +91,24 @@ class SympyBackend(Backend):
     step = _of_elements(lambda x: sp.Piecewise((1, x >= 0), (0, True)))
     log_sigmoid = _of_elements(lambda x: -sp.log(1 + sp.exp(-x)))
 
-    def uniform(self, m, n, seed, count, like):
-        U = NumpyBackend().uniform(m, n, int(seed), int(count), like=np.zeros((1, 1)))
+    def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array:
+        U = NumpyBackend().uniform(m, n, int(float(seed)), int(float(count)), like=np.zeros((1, 1)))
         return SympyMatrix(m, n, lambda i, j: sp.Rational(float(U[i, j])))
 
-    def from_numpy(self, A, device=None):
+    def from_numpy(self, A: np.ndarray, device: str | None = None) -> Array:
         return sp.sympify(A.item()) if A.ndim == 0 else SympyMatrix(A)
 
-    def to_numpy(self, X):
+    def to_numpy(self, X: Array) -> np.ndarray:
         return np.array(X, dtype=float)
 
-    def take_rows(self, X, indices):
+    def take_rows(self, X: Array, indices: np.ndarray) -> Array:
         return X.extract([int(i) for i in indices], list(range(X.cols)))
 
-    def dtype(self, X):
+    def dtype(self, X: Array) -> str:
         return "symbolic"
 
-    def tiny(self, X):
+    def tiny(self, X: Array) -> float:
         return 0
 
-    def scalar(self, value, like):
+    def scalar(self, value: float, like: Array) -> Scalar:
         return sp.sympify(value)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from matgrad.backends.base import sum_in_blocks
+from matgrad.backends.base import Array, Scalar, sum_in_blocks
 from matgrad.backends.numpy_backend import ArrayBackend, times_64, uniform
 
 # gives tensors `.T` and the operators of arrays; it acts globally, so only this backend does it
@@ -18,20 +18,20 @@ class TensorflowBackend(ArrayBackend):
     """TensorFlow tensors, eager and inside `tf.function`."""
 
     name = "tensorflow"
-    np = tf
+    xp = tf
 
-    def full(self, value, m, n, like):
+    def full(self, value: float, m: int, n: int, like: Array) -> Array:
         return tf.fill([m, n], tf.constant(value, like.dtype))
 
     elements_sum, take_rows = map(staticmethod, (tf.reduce_sum, tf.gather))
 
-    def diag(self, X):
+    def diag(self, X: Array) -> Array:
         return tf.linalg.diag_part(X)[:, None]
 
-    def Diag(self, x):
+    def Diag(self, x: Array) -> Array:
         return tf.linalg.diag(tf.reshape(x, [-1]))
 
-    def columns_sum(self, X):
+    def columns_sum(self, X: Array) -> Array:
         return sum_in_blocks(X, lambda A: tf.reduce_sum(A, axis=-2), lambda parts: tf.concat(parts, axis=0))
 
     rows_sum = staticmethod(partial(tf.reduce_sum, axis=1, keepdims=True))
@@ -40,30 +40,30 @@ class TensorflowBackend(ArrayBackend):
     reciprocal, sqrt, tanh = map(staticmethod, (tf.math.reciprocal, tf.sqrt, tf.tanh))
     log_sigmoid = staticmethod(tf.math.log_sigmoid)
 
-    def erf(self, X):
+    def erf(self, X: Array) -> Array:
         return tf.math.erf(tf.clip_by_value(X, -10, 10))  # nan for huge numbers, though erf(±10) = ±1
 
-    def uniform(self, m, n, seed, count, like):
+    def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array:
         seed, count = tf.cast(seed, tf.int64), tf.cast(count, tf.int64)
         position = tf.reshape(tf.range(m * n, dtype=tf.int64), [m, n])
         return tf.cast(uniform(position, seed, count, times_64), like.dtype) / 2**24
 
-    def from_numpy(self, A, device=None):
+    def from_numpy(self, A: np.ndarray, device: str | None = None) -> Array:
         with tf.device(device):
             return tf.constant(np.asarray(A))
 
-    def to_numpy(self, X):
+    def to_numpy(self, X: Array) -> np.ndarray:
         return np.asarray(X.numpy())  # which is a scalar for a 0-d X
 
-    def dtype(self, X):
+    def dtype(self, X: Array) -> str:
         return X.dtype.name
 
-    def find_device(self, name):
+    def find_device(self, name: str | None) -> str | None:
         name = "GPU:0" if name == "auto" and tf.config.list_logical_devices("GPU") else name
         try:
             return self.device(self.from_numpy(np.zeros(1), "CPU:0" if name == "auto" else name))
         except (ValueError, RuntimeError, tf.errors.OpError) as error:
             raise ValueError(f"device {name!r}: {str(error).splitlines()[0]}") from None
 
-    def device(self, X):
+    def device(self, X: Array) -> str | None:
         return getattr(X, "device", None) or None

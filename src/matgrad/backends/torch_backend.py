@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from matgrad.backends.base import MATMULS
+from matgrad.backends.base import MATMULS, Array, Scalar
 from matgrad.backends.numpy_backend import ArrayBackend, times_64, uniform
 
 if TYPE_CHECKING:
@@ -25,43 +25,43 @@ class TorchBackend(ArrayBackend):
     """PyTorch tensors on any device."""
 
     name = "torch"
-    np = torch
+    xp = torch
 
-    def full(self, value, m, n, like):
+    def full(self, value: float, m: int, n: int, like: Array) -> Array:
         return torch.full((m, n), value, dtype=like.dtype, device=like.device)
 
-    def identity(self, n, like):
+    def identity(self, n: int, like: Array) -> Array:
         return torch.eye(n, dtype=like.dtype, device=like.device)
 
     log_sigmoid: Any = staticmethod(torch.nn.functional.logsigmoid)
-    elements_sum = staticmethod(torch.sum)
+    elements_sum: Any = staticmethod(torch.sum)
     columns_sum, rows_sum = (staticmethod(partial(torch.sum, dim=k, keepdim=True)) for k in (0, 1))
     exp, log, log1p, reciprocal = (staticmethod(getattr(torch, f)) for f in ("exp", "log", "log1p", "reciprocal"))
     sqrt, tanh, erf = (staticmethod(getattr(torch, f)) for f in ("sqrt", "tanh", "erf"))
 
-    def step(self, X):
+    def step(self, X: Array) -> Array:
         return (X >= 0).to(X.dtype)
 
-    def uniform(self, m, n, seed, count, like):
+    def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array:
         position = torch.arange(m * n, dtype=torch.int64, device=like.device).reshape(m, n)
         return _hashed(position, seed, count, like)
 
     # -- sparse matrices ----------------------------------------------------------------------
     has_sparse = True
 
-    def sparse_product(self, S, w, B):
+    def sparse_product(self, S: Support, w: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         if kernels := _kernels(w.device):
             return _written(kernels.sparse_product, (S.shape[0], B.shape[1]), S, w, B)
         starts, columns = _indices(S, w.device, "starts", "columns")
         return _csr_matrix(starts, columns, w[0], S.shape) @ B
 
-    def sparse_transposed_product(self, S, w, B):
+    def sparse_transposed_product(self, S: Support, w: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         if kernels := _kernels(w.device):
             return _written(kernels.sparse_transposed_product, (S.shape[1], B.shape[1]), S, w, B)
         starts, rows, positions = _indices(S, w.device, "column_starts", "rows", "positions")
         return _csr_matrix(starts, rows, torch.index_select(w[0], 0, positions), S.shape[::-1]) @ B
 
-    def sampled_product(self, S, A, B):
+    def sampled_product(self, S: Support, A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         if kernels := _kernels(A.device):
             return _written(kernels.sampled_product, (1, S.nnz), S, A, B)
         rows, columns = _indices(S, A.device, "row_indices", "columns")
@@ -72,46 +72,46 @@ class TorchBackend(ArrayBackend):
             torch.sum(left * right, dim=1, out=w[0, k])
         return w
 
-    def uniform_on(self, S, seed, count, like):
+    def uniform_on(self, S: Support, seed: Scalar, count: Scalar, like: torch.Tensor) -> torch.Tensor:
         device = like.device
         position = S.cached(("torch positions", device), lambda: torch.tensor(S.flat()[None] % 2**32, device=device))
         return _hashed(position, seed, count, like)
 
     # -- in and out ---------------------------------------------------------------------------
-    def from_numpy(self, A, device=None):
+    def from_numpy(self, A: np.ndarray, device: str | None = None) -> Array:
         return torch.tensor(np.asarray(A), device=device)
 
-    def scalar(self, value, like):
+    def scalar(self, value: float, like: Array) -> Scalar:
         return torch.full((), value, dtype=like.dtype, device=like.device)  # the host does not wait for the device
 
-    def shown(self, A, device=None):
+    def shown(self, A: np.ndarray, device: str | None = None) -> Array:
         is_here = A.flags.writeable and device in (None, "cpu")  # torch warns of memory that cannot be written
         return torch.from_numpy(A) if is_here else self.from_numpy(A, device)
 
-    def to_numpy(self, X):
+    def to_numpy(self, X: Array) -> np.ndarray:
         return X.detach().cpu().numpy()
 
-    def take_rows(self, X, indices):
+    def take_rows(self, X: Array, indices: np.ndarray) -> Array:
         return X[torch.as_tensor(indices, device=X.device)]
 
-    def wait(self, X):
+    def wait(self, X: Array) -> None:
         if isinstance(X, torch.Tensor) and X.is_cuda:
             torch.cuda.synchronize(X.device)
 
-    def dtype(self, X):
+    def dtype(self, X: Array) -> str:
         return str(X.dtype).removeprefix("torch.")
 
-    def shares_memory(self, X, Y):
+    def shares_memory(self, X: Array, Y: Array) -> bool:
         if X.untyped_storage().data_ptr() != Y.untyped_storage().data_ptr():
             return False
         starts = X.storage_offset(), Y.storage_offset()
         ends = (A.storage_offset() + sum((n - 1) * s for n, s in zip(A.shape, A.stride(), strict=True)) for A in (X, Y))
         return max(starts) <= min(ends)
 
-    def device(self, X):
+    def device(self, X: Array) -> str | None:
         return str(X.device)
 
-    def find_device(self, name):
+    def find_device(self, name: str | None) -> str | None:
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
         if name is not None and name.partition(":")[0] == "cuda":
@@ -123,19 +123,19 @@ class TorchBackend(ArrayBackend):
             raise ValueError(f"device {name!r}: {str(error).splitlines()[0]}") from None
         return str(X.device)
 
-    def free_memory(self, device):
+    def free_memory(self, device: str | None) -> int | None:
         if torch.device(device or "cpu").type != "cuda":
             return None
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # of what PyTorch has
         return torch.cuda.mem_get_info(device)[0] + unused
 
     # -- how products are computed --------------------------------------------------------------
-    def matmuls(self, device):
+    def matmuls(self, device: str | None) -> tuple[str, ...]:
         is_new = torch.device(device or "cpu").type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
         return MATMULS if is_new else MATMULS[:1]
 
     @contextmanager
-    def products(self, matmul):
+    def products(self, matmul: str) -> Iterator[None]:
         precision = "tf32" if matmul == "tf32" else "ieee"
         with _RoundedProducts() if matmul == "bf16" else nullcontext(), ExitStack() as at_end:
             for switch in _SWITCHES:
@@ -196,7 +196,9 @@ def _indices(S: Support, device: torch.device, *names: str) -> list[torch.Tensor
     return [S.cached((name, device), partial(copied, name)) for name in names]
 
 
-def _csr_matrix(starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: tuple) -> torch.Tensor:
+def _csr_matrix(
+    starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]
+) -> torch.Tensor:
     """A sparse tensor in CSR format."""
     _silence_beta_warning()
     return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
