@@ -17,8 +17,7 @@ from matgrad.optimizers import Optimizer
 from matgrad.program.latex import LatexPrinter
 from matgrad.program.program import Program, Value
 from matgrad.program.text import Printer
-from matgrad.typesetting.latex import aligned, latex_equation, latex_function, update_lines
-from matgrad.typesetting.methods import Line
+from matgrad.typesetting.latex import Line, aligned, latex_equation, latex_function, update_lines
 
 
 @dataclass(frozen=True)

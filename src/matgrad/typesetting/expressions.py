@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from string import Formatter
 
 import matgrad.program.operations as program_operations
 from matgrad.foundation.notation import (
@@ -34,8 +35,8 @@ from matgrad.foundation.notation import (
 
 SizeSymbols = tuple[str | None, str | None]  # the symbols for the numbers of rows and columns; None if unknown
 _UNKNOWN: SizeSymbols = (None, None)
-_FUNCTIONS = {row.name: row for row in program_operations.OPERATIONS.values() if row.rule == "* -> *"}
-_ELEMENTWISE = {"sign", "clip", "inv_sqrt", "log_sigmoid", "positive", *_FUNCTIONS, *FUNCTIONS}
+_RULES = {name: row.rule.replace("*", "m n") for name, row in program_operations.ROWS.items()}  # of their sizes
+_RULES |= dict.fromkeys(("positive", *FUNCTIONS), "m n -> m n") | {"product_on": "K D, K N, N D -> K D"}
 
 
 class Typesetter:
@@ -139,37 +140,33 @@ class Typesetter:
         return known(size, self._size_of_name(name[1:])) if None in size and gradient(name) else size
 
     def _size_of_call(self, name: str, args: list[ast.expr]) -> SizeSymbols:
-        first = self.size(args[0])
-        match name, args:
-            case "hadamard", [_, Y]:
-                return known(first, self.size(Y))
-            case "product_on", [_, A, B]:
-                return known((self.size(A)[0], self.size(B)[1]), first)
-            case "row_repeat", [_, m]:
-                return self(m).text, first[1]
-            case "column_repeat", [_, n]:
-                return first[0], self(n).text
-            case (("ones" | "zeros"), [m, *n]):
-                return self(m).text, self(n[0]).text if n else "1"
-            case (("columns_sum" | "columns_mean" | "columns_max"), _):
-                return "1", first[1]
-            case (("rows_sum" | "rows_mean" | "rows_max"), _):
-                return first[0], "1"
-        return first if name in _ELEMENTWISE else _UNKNOWN
+        """By the rule of the operation, in which each size has its first symbol that is known."""
+        if name in ("ones", "zeros"):
+            return self(args[0]).text, self(args[1]).text if args[1:] else "1"
+        operands, _, result = _RULES.get(name, "").partition(" -> ")
+        found = {"m": self(args[1]).text} if name == "row_repeat" else {}
+        found |= {"n": self(args[1]).text} if name == "column_repeat" else {}
+        for sizes, X in zip(operands.split(", "), args, strict=False):
+            found = dict(zip(sizes.split(), self.size(X), strict=False)) | {k: n for k, n in found.items() if n}
+        rows, columns = (n if n == "1" else found.get(n) for n in result.split() or "mn")
+        return rows, columns
 
     def ones(self, *sizes: str | None) -> Tex:
         """1_N or 1_{NK}; 1 if the size is unknown."""
         return Tex(f"1{index(sizes)}")
 
-    def elements_sum(self, X: ast.expr) -> Tex:
-        """1_Nᵀ · X · 1_K; a column vector (K = 1) or a row vector (N = 1) needs only one of the two."""
+    def total(self, X: ast.expr, over: str) -> Tex:
+        """1_Nᵀ · X, X · 1_K, or 1_Nᵀ · X · 1_K, without what is 1 for a column vector or a row vector."""
         N, K = self.size(X)
-        left = self(X) if N == "1" else product(superscript(self.ones(N), r"\top"), self(X))
-        return left if K == "1" else product(left, self.ones(K))
+        result = self(X)
+        if over == "N" or (over == "NK" and N != "1"):
+            result = product(superscript(self.ones(N), r"\top"), result)
+        return product(result, self.ones(K)) if over == "K" or (over == "NK" and K != "1") else result
 
-    def mean(self, total: Tex, count: str | None) -> Tex | None:
-        """The total divided by the count, if the count is known."""
-        return fraction(total, Tex(count)) if count else None
+    def mean(self, X: ast.expr, over: str) -> Tex | None:
+        """The sum over the rows or columns divided by their number, if that is known."""
+        count = self.size(X)[over == "K"]
+        return fraction(self.total(X, over), Tex(count)) if count else None
 
     def dot(self, x: ast.expr, y: ast.expr) -> Tex:
         """The product xᵀy of column vectors or xyᵀ of row vectors; ⟨x, y⟩ if it is unknown which they are."""
@@ -208,32 +205,32 @@ _RELATIONS: dict[type[ast.cmpop], str] = {
 }  # fmt: skip
 
 
-def _as_in_programs(row: program_operations.Operation) -> Callable[[Typesetter, ast.expr], Tex]:
-    """The notation that an elementwise function has in programs."""
-    assert isinstance(row.latex, program_operations.Notation)
-    template, binds = row.latex
+def _as_in_programs(template: str, binds: str) -> Callable[[Typesetter, ast.expr], Tex]:
+    """The notation that a function has in programs."""
+    template = template.replace("({0:sum})", "{0:()}")
     return lambda t, X: Tex(template.format(t(X)), {"sum": SUM, "unary": POWER, "atom": ATOM}[binds])
 
 
 # the table: the possible numbers of arguments, and the notation (None if a size is unknown)
 OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[..., Tex | None]]] = {
-    **{name: ((1,), _as_in_programs(row)) for name, row in _FUNCTIONS.items() if row.latex and name not in FUNCTIONS},
+    **{
+        name: ((1,), _as_in_programs(*row.latex))
+        for name, row in program_operations.OPERATIONS.items()
+        if isinstance(row.latex, program_operations.Notation) and name not in FUNCTIONS
+        if [field for _, field, _, _ in Formatter().parse(row.latex.template) if field] == ["0"]
+    },
     "zeros": ((1, 2), lambda t, *n: Tex(f"0{index(tuple(t(k).text for k in n))}")),
     "ones": ((1, 2), lambda t, *n: t.ones(*(t(k).text for k in n))),
     "identity": ((1,), lambda t, n: Tex(rf"\mathbb{{I}}{index((t(n).text,))}")),
     "dot": ((2,), lambda t, x, y: t.dot(x, y)),
     "hadamard": ((2,), lambda t, X, Y: product(t(X), t(Y), HADAMARD, r"\odot")),
-    "diag": ((1,), lambda t, X: Tex(r"\mathrm{diag}" + parenthesized(t(X).text))),
-    "Diag": ((1,), lambda t, x: Tex(r"\mathrm{Diag}" + parenthesized(t(x).text))),
-    "elements_sum": ((1,), lambda t, X: t.elements_sum(X)),
+    "elements_sum": ((1,), lambda t, X: t.total(X, "NK")),
     "column_repeat": ((2,), lambda t, x, n: product(t(x), superscript(t.ones(t(n).text), r"\top"))),
     "row_repeat": ((2,), lambda t, x, m: product(t.ones(t(m).text), t(x))),
-    "columns_sum": ((1,), lambda t, X: product(superscript(t.ones(t.size(X)[0]), r"\top"), t(X))),
-    "rows_sum": ((1,), lambda t, X: product(t(X), t.ones(t.size(X)[1]))),
-    "columns_max": ((1,), lambda t, X: Tex(rf"\max{parenthesized(t(X).text)}_{{\text{{col}}}}")),
-    "rows_max": ((1,), lambda t, X: Tex(rf"\max{parenthesized(t(X).text)}_{{\text{{row}}}}")),
-    "columns_mean": ((1,), lambda t, X: t.mean(OPERATIONS["columns_sum"][1](t, X), t.size(X)[0])),
-    "rows_mean": ((1,), lambda t, X: t.mean(OPERATIONS["rows_sum"][1](t, X), t.size(X)[1])),
+    "columns_sum": ((1,), lambda t, X: t.total(X, "N")),
+    "rows_sum": ((1,), lambda t, X: t.total(X, "K")),
+    "columns_mean": ((1,), lambda t, X: t.mean(X, "N")),
+    "rows_mean": ((1,), lambda t, X: t.mean(X, "K")),
     "apply": ((2,), lambda t, f, X: t(ast.Call(f, [X], [])) if isinstance(f, ast.Name | ast.Attribute) else None),
     "inv_sqrt": ((1, 2), lambda t, X, *e: superscript(total(t(X), "+", t(*e)) if e else t(X), r"-\frac12")),
     "log_sigmoid": ((1,), lambda t, X: Tex(r"\log" + parenthesized(r"\sigma" + parenthesized(t(X).text)))),
