@@ -162,14 +162,10 @@ def _results_of(
 
 def _problem(DV: Any, V: np.ndarray) -> str:
     """Why DV cannot be the gradient of V, for any values; '' if it can."""
-    if not isinstance(DV, np.ndarray):
-        found = "nothing" if DV is None else f"{DV!r}"
-    elif DV.shape != V.shape:
-        found = f"size {size_text(DV)}"
-    elif DV.dtype == object:
-        found = "no numbers"
-    else:
+    if isinstance(DV, np.ndarray) and DV.shape == V.shape and DV.dtype != object:
         return ""
+    of_size = "no numbers" if np.shape(DV) == V.shape else f"size {size_text(DV)}"
+    found = "nothing" if DV is None else of_size if isinstance(DV, np.ndarray) else repr(DV)
     return f"found {found}, expected size {size_text(V)}"
 
 
