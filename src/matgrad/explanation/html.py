@@ -62,12 +62,12 @@ def table_html(head: Sequence[str], rows: Iterable[Sequence[str]], styles: Seque
     for row in rows:
         span = f' colspan="{len(styles)}"' if len(row) < len(styles) else ""
         lines.append("".join(f'<td{span} style="{style}">{x}</td>' for x, style in zip(row, styles, strict=False)))
-    return _table(lines, "border-collapse:collapse;margin:6px 0")
+    return _table(lines, "border-collapse:collapse;border:none;margin:6px 0")
 
 
 def _table(lines: Iterable[str], style: str) -> str:
     body = "".join(f'<tr style="{PLAIN}">{line}</tr>' for line in lines)
-    return f'<table style="{style};border:none;width:auto;font-variant-numeric:tabular-nums">{body}</table>'
+    return f'<table style="{style};width:auto;font-variant-numeric:tabular-nums">{body}</table>'
 
 
 def muted(text: str) -> str:
@@ -95,7 +95,7 @@ def matrix_html(A: Any, symbol: str = "") -> str:
     for i in rows:
         cells = "".join(gap if i is None or j is None else table.cell(i, j) for j in columns)
         lines.append(f'<th scope="row" style="{INDEX}">{"…" if i is None else i}</th>{cells}')
-    content = _table(lines, "border-collapse:separate;border-spacing:1px;margin:0;font-size:.9em")
+    content = _table(lines, "border-collapse:separate;border-spacing:1px;border:none;margin:0;font-size:.9em")
     return _figure(content, table, symbol, is_cut=None in rows or None in columns)
 
 

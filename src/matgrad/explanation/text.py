@@ -27,7 +27,15 @@ def matrix_text(A: np.ndarray | SparseMatrix | float) -> str:
     if isinstance(A, float):
         return f"{A:.6g}"
     m, n = A.shape
-    return summary(A) if m > ROWS or n > COLUMNS else "\n".join(_rows(A))
+    if m > ROWS or n > COLUMNS:
+        return summary(A)
+    cells = np.full(A.shape, "·", dtype=object)
+    if isinstance(A, SparseMatrix):
+        cells[A.support.row_indices(), A.support.columns] = [*map(number, A.values[0])]
+    else:
+        cells[:] = [[*map(number, row)] for row in A]
+    widths = [max(map(len, column)) for column in cells.T]
+    return "\n".join("  ".join(f"{x:>{w}}" for x, w in zip(row, widths, strict=True)) for row in cells)
 
 
 def summary(A: np.ndarray | SparseMatrix) -> str:
@@ -43,17 +51,6 @@ def summary(A: np.ndarray | SparseMatrix) -> str:
     elif zeros := np.count_nonzero(values == 0):
         parts.append(f"{zeros} of {values.size} elements are 0")
     return ", ".join(parts)
-
-
-def _rows(A: np.ndarray | SparseMatrix) -> list[str]:
-    """One line per row, with the columns aligned."""
-    cells = np.full(A.shape, "·", dtype=object)
-    if isinstance(A, SparseMatrix):
-        cells[A.support.row_indices(), A.support.columns] = [*map(number, A.values[0])]
-    else:
-        cells[:] = [[*map(number, row)] for row in A]
-    widths = [max(map(len, column)) for column in cells.T]
-    return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
 
 
 def number(x: float) -> str:
@@ -79,14 +76,8 @@ def equation_text(e: Explained) -> str:
     return "\n".join(lines)
 
 
-def _heading(text: str) -> str:
-    return f"── {text} " + "─" * 40
-
-
 def explanation_text(explanation: Explanation) -> str:
     """What is given, and all equations, under the headings of the phases."""
-    lines = [_heading("Given")]
-    lines += [f"{name}\n{indent(matrix_text(A), '    ')}" for name, A in explanation.given().items()]
-    for phase, equations in groupby(explanation, lambda e: e.phase):
-        lines += [_heading(HEADINGS[phase]), *map(str, equations)]
-    return "\n\n".join(lines)
+    parts = {"Given": [f"{name}\n{indent(matrix_text(A), '    ')}" for name, A in explanation.given().items()]}
+    parts |= {HEADINGS[phase]: [*map(str, found)] for phase, found in groupby(explanation, lambda e: e.phase)}
+    return "\n\n".join(line for title, lines in parts.items() for line in (f"── {title} {'─' * 40}", *lines))

@@ -114,12 +114,12 @@ def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str
     lines: list[Line] = []
     with suppress(ValueError, TypeError, OSError):  # without source there are none
         lines = update_lines(cls)
-    places = [i for i, line in enumerate(lines) if line.variable == name]
-    if not places:
+    while lines and lines[-1].variable != name:
+        lines.pop()
+    if not lines:
         return assignment(cls, "update", name), None
-    last = lines[places[-1]]
-    kept = {"x", *optimizer.state_names} - {name}
-    needed = [line for line in lines[: places[-1] + 1] if line.variable not in kept]
+    last, kept = lines[-1], {"x", *optimizer.state_names} - {name}
+    needed = [line for line in lines if line.variable not in kept]
     source = linecache.getline(last.file, last.number).strip()
     equation = Equation(cls, "update", name, last.number, last.file, source)
     # what is added to the gradient before an update; see `Optimizer.apply`
