@@ -12,21 +12,21 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass
 from types import FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 from matgrad.activation_functions import ActivationFunction
-from matgrad.foundation.notation import document, escape, function_symbol, is_word, symbol
+from matgrad.foundation.notation import document, escape, function_symbol, is_word, number, symbol
 from matgrad.inspection.equations import METHODS, Equation, source_of
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
-from matgrad.typesetting.expressions import Typesetter, known
+from matgrad.typesetting.expressions import UNKNOWN, SizeSymbols, Term, Typesetter, known
 
-NONE = ast.Constant(None)
+NONE = Term(number(None), value=None)
 
 
 def latex_equation(equation: Equation, of: Layer | None = None) -> str:
@@ -36,12 +36,12 @@ def latex_equation(equation: Equation, of: Layer | None = None) -> str:
     inside an ``if`` is followed by its condition. A size that the layer does not name is left out. For a layer `of`
     this class, what is switched off in it, such as dropout, is left out, and its activation function is named.
     """
-    fixed: dict[str, ast.expr] = {"R": NONE} if isinstance(of, LayerWithDropout) and not of.dropout else {}
+    fixed: dict[str, Term] = {"R": NONE} if isinstance(of, LayerWithDropout) and not of.dropout else {}
     for name, value in vars(of).items() if of else ():
         if isinstance(value, bool):
-            fixed[name] = ast.Constant(value)
+            fixed[name] = Term(number(value), value=value)
         elif isinstance(value, ActivationFunction):
-            fixed[name] = ast.Name(_words_of(type(value)))
+            fixed[name] = Typesetter({}).variable(_words_of(type(value)))
     reader = Reader(equation.layer, fixed)
     for method in METHODS[: METHODS.index(equation.method) + 1]:
         reader.lines.clear()  # backpropagate needs only the sizes from feedforward
@@ -127,7 +127,7 @@ def method_of(owner: type | None, name: str) -> FunctionType | None:
     return inspect.unwrap(found) if isinstance(found, FunctionType) else None
 
 
-def _optional(function: FunctionType) -> dict[str, ast.expr]:
+def _optional(function: FunctionType) -> dict[str, Term]:
     """The parameters of a function that are None by default, each with its value."""
     return {p.name: NONE for p in inspect.signature(function).parameters.values() if p.default is None}
 
@@ -136,10 +136,6 @@ def _defines(cls: type, function: FunctionType) -> bool:
     """Whether the body of the class defines the function."""
     found = vars(cls).get(function.__name__)
     return isinstance(found, FunctionType) and inspect.unwrap(found) is function
-
-
-def _is_none(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -170,11 +166,11 @@ class Reader:
     are read.
     """
 
-    def __init__(self, owner: type | None, fixed: Mapping[str, ast.expr] = MappingProxyType({})) -> None:
+    def __init__(self, owner: type | None, fixed: Mapping[str, Term] = MappingProxyType({})) -> None:
         self.owner, self.fixed, self.attributes = owner, fixed, dict(fixed)
         self.classes = owner.__mro__ if owner else ()
         self.lines: list[Line] = []
-        self.typeset = Typesetter({})
+        self.sizes: dict[str, SizeSymbols] = {}
 
     def this(self, function: FunctionType) -> str:
         """The name of the object that a method belongs to, such as 'self'; '' for a plain function."""
@@ -184,51 +180,51 @@ class Reader:
     def read(self, function: FunctionType) -> None:
         """Read a function that is called from outside."""
         if {"Y", "T"} <= inspect.signature(function).parameters.keys():
-            self.typeset.sizes |= {"Y": ("N", "K"), "T": ("N", "K")}  # an output and its targets
+            self.sizes |= {"Y": ("N", "K"), "T": ("N", "K")}  # an output and its targets
         _Frame(self, function, _optional(function)).run()
 
 
-class _Frame(ast.NodeTransformer):
+class _Frame(Typesetter):
     """A function that is being read, and what its names stand for.
 
-    It transforms expressions: names become what they stand for, ``self.x`` becomes x, and calls of methods become
-    their notation. `result_names` are the caller's names for returned variables.
+    In its expressions names become what they stand for, ``self.x`` becomes x, and calls of methods become their
+    notation. `result_names` are the caller's names for returned variables.
     """
 
     def __init__(
         self,
         reader: Reader,
         function: FunctionType,
-        names: dict[str, ast.expr],
+        names: dict[str, Term],
         caller: _Frame | None = None,
         result_names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        super().__init__(reader.sizes)
         self.reader, self.function, self.names, self.caller = reader, function, names, caller
         self.result_names, self.is_inner, self.this = result_names, caller is not None, reader.this(function)
         self.conditions: tuple[str, ...] = ()
         self.line = 0  # that is being read
 
     # -- statements ---------------------------------------------------------------------------
-    def run(self) -> ast.expr | None:
-        """Read the function, and return the expression that it returns."""
+    def run(self) -> Term | None:
+        """Read the function, and return what it returns."""
         return self._block(source_of(self.function).node.body)
 
-    def _block(self, body: Iterable[ast.stmt], *conditions: str) -> ast.expr | None:
+    def _block(self, body: Iterable[ast.stmt], *conditions: str) -> Term | None:
         returned, outer = None, self.conditions
         self.conditions = (*outer, *conditions)
         for statement in body:
             self.line = statement.lineno
             match statement:
                 case ast.If(test=test, body=[ast.Return(value=None | ast.Constant(value=None))], orelse=[]):
-                    self.conditions = (*self.conditions, rf"\text{{unless }} {self._condition(test)}")
-                case ast.If(test=test, body=inner, orelse=other) if (choice := self._decided(test)) is not None:
+                    self.conditions = (*self.conditions, rf"\text{{unless }} {self.condition(test)}")
+                case ast.If(test=test, body=inner, orelse=other) if isinstance(choice := self(test).value, bool):
                     returned = self._block(inner if choice else other) or returned
                 case ast.If(test=test, body=inner, orelse=other):
-                    returned = self._block(inner, rf"\text{{if }} {self._condition(test)}")
+                    returned = self._block(inner, rf"\text{{if }} {self.condition(test)}")
                     returned = self._block(other, r"\text{otherwise}") or returned
                 case ast.For(target=target, iter=values, body=inner):
-                    each, all_values = (self.reader.typeset(self._resolved(x)).text for x in (target, values))
-                    returned = self._block(inner, rf"\text{{for }} {each} \in {all_values}")
+                    returned = self._block(inner, rf"\text{{for }} {self(target).text} \in {self(values).text}")
                 case ast.While(body=inner) | ast.With(body=inner) | ast.Try(body=inner):
                     returned = self._block(inner)
                 case ast.Return(value=ast.Call() as call) if base := self._called(call, of_base=True):
@@ -236,8 +232,8 @@ class _Frame(ast.NodeTransformer):
                     frame.is_inner = self.is_inner
                     returned = frame.run()
                 case ast.Return(value=ast.expr() as value):
-                    returned = self._resolved(value)
-                    if not self.is_inner and not _is_none(value):
+                    returned = self(value)
+                    if not self.is_inner and returned.value is not None:
                         self._add_line("", "", returned)
                 case ast.Expr(value=ast.Call() as call) if method := self._called(call):
                     self._callee(method, call).run()
@@ -262,14 +258,14 @@ class _Frame(ast.NodeTransformer):
             if found is not None:
                 return self._bind(target, found)
         if not isinstance(target, ast.Tuple | ast.List):
-            return self._bind(target, self._resolved(value))
+            return self._bind(target, self(value))
         for item, element in zip(target.elts, self._elements(value), strict=False):
             if self.function.__name__ in METHODS and isinstance(item, ast.Name):
                 self.names[item.id] = element  # it has no equation, so it is written out where it is used
             else:
                 self._bind(item, element)
 
-    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+    def _bind(self, target: ast.expr, value: Term) -> None:
         """Give a name or an attribute its value."""
         reader, table = self.reader, self.names
         match target:
@@ -281,21 +277,19 @@ class _Frame(ast.NodeTransformer):
                 return
         variable, before = self.result_names.get(key, key), table.get(key)
         plain = self._display(variable)
-        name = before.id if isinstance(before, ast.Name) else plain
-        stores = table is reader.attributes and isinstance(value, ast.Name | ast.Constant)
-        is_fixed = any(value is known_value for known_value in reader.fixed.values())
-        if stores or is_fixed or (isinstance(value, ast.Name) and value.id == plain):
+        name = before.name if before and before.name else plain
+        stores = table is reader.attributes and (value.name or value.value is not ...)
+        if stores or value in reader.fixed.values() or value.name == plain:
             table[key] = value
             return
-        shown = name + "'" if name in {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} else plain
-        table[key] = ast.Name(shown)
+        shown = name + "'" if name in value.names else plain
         self._add_line(variable, shown, value)
-        sizes = reader.typeset.sizes
-        sizes[shown] = known(reader.typeset.size(value), sizes.get(shown, (None, None)))
+        self.sizes[shown] = known(value.size, self.sizes.get(shown, UNKNOWN))
+        table[key] = self.variable(shown)
 
-    def _add_line(self, variable: str, name: str, value: ast.expr) -> None:
-        right, file = self.reader.typeset(value).text, source_of(self.function).file
-        self.reader.lines.append(Line(variable, name, right, self.conditions, file, self.line))
+    def _add_line(self, variable: str, name: str, value: Term) -> None:
+        file = source_of(self.function).file
+        self.reader.lines.append(Line(variable, name, value.text, self.conditions, file, self.line))
 
     def _called(self, call: ast.Call, of_base: bool = False) -> FunctionType | None:
         """The method that ``super().name(...)`` or ``self.name(...)`` calls, unless it is being read already."""
@@ -321,67 +315,50 @@ class _Frame(ast.NodeTransformer):
         """The frame of a called function: its parameters stand for the arguments."""
         names = list(inspect.signature(function).parameters)[1 if self.reader.this(function) else 0 :]
         given = dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
-        values = {name: self._resolved(value) for name, value in given.items()}
+        values = {name: self(value) for name, value in given.items()}
         return _Frame(self.reader, function, values, self, result_names)
 
     # -- expressions --------------------------------------------------------------------------
-    def _resolved(self, node: ast.expr) -> ast.expr:
-        return self.visit(deepcopy(node))
-
-    def _condition(self, test: ast.expr) -> str:
-        return self.reader.typeset.condition(self._resolved(test))
-
-    def _decided(self, test: ast.expr) -> bool | None:
-        """Whether a condition holds, if that follows from what is known to be None, True or False; else None."""
-        match self._resolved(test):
-            case ast.Constant(value=bool() as value):
-                return value
-            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as op], comparators=[right]) if _is_none(right):
-                return isinstance(op, ast.Is) if _is_none(left) else None
-        return None
+    def __call__(self, node: ast.expr) -> Term:
+        """The expression with what its names and the object's attributes stand for."""
+        match node:
+            case ast.Name(id=name):
+                found = self.names.get(name)
+            case ast.Attribute(value=ast.Name(id=this), attr=name) if this == self.this:
+                found = self.reader.attributes.get(name)
+            case _:
+                return super().__call__(node)
+        if found is None or found.name:  # with a size that may be known by now
+            return self.variable(found.name if found else self._display(name))
+        return found
 
     def _display(self, name: str) -> str:
         """The name in LaTeX; the D of a gradient is set off if the name of its parameter is a word."""
         of_word = name[:1] == "D" and is_word(name) and name[1:] in getattr(self.reader.owner, "parameters", ())
         return rf"\mathsf{{D}}{symbol(name[1:]).text}" if of_word else name
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """What the name stands for."""
-        return self.names.get(node.id) or ast.Name(self._display(node.id))
+    def head_of(self, func: ast.expr) -> Term | None:
+        """What is called, which may be an attribute of the object."""
+        is_own = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == self.this
+        return self(func) if is_own else super().head_of(func)
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """What the object's attribute stands for."""
-        if isinstance(node.value, ast.Name) and node.value.id == self.this:
-            return self.reader.attributes.get(node.attr) or ast.Name(self._display(node.attr))
-        return self.generic_visit(node)  # type: ignore[return-value]
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
+    def call(self, func: ast.expr, node: ast.Call) -> Term:
         """The call with the notation of its method; switches and private functions are written out."""
-        owner, this, expanded = self.reader.owner, self.this, None
-        match node.func:
-            case ast.Name(id=name) if name == this:
-                node.func = ast.Name(notation(owner, "__call__"))
-            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == this and (f := method_of(owner, attr)):
-                expanded = self._written_out(f, node, switch=True)
-                node.func = ast.Name(notation(owner, attr))
+        owner, expanded = self.reader.owner, None
+        match func:
+            case ast.Name(id=name) if name == self.this:
+                func = ast.Name(notation(owner, "__call__"))
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == self.this and (
+                f := method_of(owner, attr)
+            ):
+                expanded, func = self._written_out(f, node, switch=True), ast.Name(notation(owner, attr))
             case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=attr):
-                node.func = ast.Name(notation(next(iter(self._bases()), None), attr))
+                func = ast.Name(notation(next(iter(self._bases()), None), attr))
             case ast.Name(id=name) if name.startswith("_") and name not in self.names:
                 expanded = self._written_out(self.function.__globals__.get(name), node, switch=False)
-        if expanded:
-            return expanded
-        self.generic_visit(node)
-        node.args = [x for x in node.args if not _is_none(x)]
-        return node
+        return expanded or super().call(func, node)
 
-    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        """Its value if the condition is decided; else the expression itself."""
-        choice = self._decided(node.test)
-        if choice is not None:
-            return self.visit(node.body if choice else node.orelse)
-        return self.generic_visit(node)  # type: ignore[return-value]
-
-    def _written_out(self, function: object, call: ast.Call, switch: bool) -> ast.expr | None:
+    def _written_out(self, function: object, call: ast.Call, switch: bool) -> Term | None:
         """What a one-line function returns; for a switch, such as `drop`, what it returns if nothing is None."""
         if not isinstance(function, FunctionType):
             return None
@@ -391,18 +368,18 @@ class _Frame(ast.NodeTransformer):
             return None
         match last:
             case ast.Return(value=ast.expr() as returned) if not switch:
-                return frame._resolved(returned)
+                return frame(returned)
             case ast.Return(value=ast.IfExp(test=ast.Compare(ops=[ast.Is() | ast.IsNot() as op]) as test) as value):
-                choice = frame._decided(test)
-                choice = isinstance(op, ast.IsNot) if choice is None else choice
-                return frame._resolved(value.body if choice else value.orelse)
+                choice = frame(test).value
+                choice = choice if isinstance(choice, bool) else isinstance(op, ast.IsNot)
+                return frame(value.body if choice else value.orelse)
         return None
 
-    def _elements(self, value: ast.expr) -> list[ast.expr]:
+    def _elements(self, value: ast.expr) -> list[Term]:
         """The elements of ``a, b`` or of ``(f(p) for p in (a, b))``; [] for anything else."""
         match value:
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
-                return [self._resolved(element) for element in elements]
+                return [self(element) for element in elements]
             case ast.GeneratorExp() | ast.ListComp():
                 f, (loop, *others) = value.elt, value.generators
                 if isinstance(loop.target, ast.Name) and not loop.ifs and not others:
@@ -410,7 +387,7 @@ class _Frame(ast.NodeTransformer):
                     for element in self._elements(loop.iter):
                         frame = copy(self)
                         frame.names = self.names | {loop.target.id: element}
-                        found.append(frame._resolved(f))
+                        found.append(frame(f))
                     return found
         return []
 
@@ -423,10 +400,10 @@ class _Frame(ast.NodeTransformer):
                 names = (m, "_") if k == 0 else ("_", m)
             case _:
                 return False
-        X = self._resolved(X)
-        size = self.reader.typeset.size(X)
-        self.names |= {x: ast.Name(n or x) for x, n in zip(names, size, strict=True) if x != "_"}
-        if isinstance(X, ast.Name):
+        operand = self(X)
+        sizes = zip(names, operand.size, strict=True)
+        self.names |= {x: self.variable(n or x) for x, n in sizes if x != "_"}
+        if operand.name:
             rows, columns = (x if x != "_" else None for x in names)
-            self.reader.typeset.sizes[X.id] = known(size, (rows, columns))
+            self.sizes[operand.name] = known(operand.size, (rows, columns))
         return True
