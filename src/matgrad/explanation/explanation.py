@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import escape
+from itertools import groupby
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from matgrad.datasets import DataLoader
 from matgrad.datasets.checking import checked_examples
 from matgrad.explanation.passes import LOSS, Pass, Result
-from matgrad.explanation.text import equation_text, explanation_text
+from matgrad.explanation.text import HEADINGS, matrix_text
 from matgrad.explanation.verdicts import Judge, Verdict
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.writing import atomic_write
@@ -56,7 +58,19 @@ class Explained(Result):
         return short, self.title, self.name
 
     def __str__(self) -> str:
-        return equation_text(self)
+        size = " × ".join(map(str, self.shape)) or "a number"
+        w, verdict = self.written, "; ".join([self.verdict.summary, *self.verdict.details])
+        lines = [
+            self.title,
+            *([f"  defined  {w.definition}"] if w.definition else []),
+            *(f"  {line}" for line in w.text.splitlines()),
+            f"  LaTeX    {w.latex}",
+            f"  source   {w.source}   ({'; '.join(filter(None, [w.location, w.note]))})",
+            *([] if self.verdict.ok is None and not self.verdict.details else [f"  verdict  {verdict}"]),
+            f"  {self.name} is {size}" + (":" if self.shape else ""),
+            indent(matrix_text(self.value), "    "),
+        ]
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -100,7 +114,9 @@ class Explanation:
         return {"X": self.X, "T": self.T, **parameters}
 
     def __str__(self) -> str:
-        return explanation_text(self)
+        parts = {"Given": [f"{name}\n{indent(matrix_text(A), '    ')}" for name, A in self.given().items()]}
+        parts |= {HEADINGS[phase]: [*map(str, found)] for phase, found in groupby(self, lambda e: e.phase)}
+        return "\n\n".join(line for title, lines in parts.items() for line in (f"── {title} {'─' * 40}", *lines))
 
     def _repr_html_(self) -> str:
         """The page in a frame, so that nothing of it leaks into the notebook."""

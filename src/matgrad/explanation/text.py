@@ -1,17 +1,10 @@
-"""Matrices and equations in characters: small matrices in full, large ones as a summary."""
+"""Matrices in characters: small ones in full, large ones as a summary."""
 
 from __future__ import annotations
-
-from itertools import groupby
-from textwrap import indent
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from matgrad.sparse.matrix import SparseMatrix
-
-if TYPE_CHECKING:
-    from matgrad.explanation.explanation import Explained, Explanation
 
 ROWS, COLUMNS = 12, 10  # of a matrix that is shown in full
 HEADINGS = {
@@ -56,28 +49,3 @@ def summary(A: np.ndarray | SparseMatrix) -> str:
 def number(x: float) -> str:
     """A number with four digits."""
     return "0" if x == 0 else f"{x:.4f}" if 1e-3 <= abs(x) < 1e4 else f"{x:.2e}"
-
-
-def equation_text(e: Explained) -> str:
-    """One equation: its title, lines, LaTeX, source, size, verdict and value."""
-    size = " × ".join(map(str, e.shape)) or "a number"
-    verdict = "; ".join([e.verdict.summary, *e.verdict.details])
-    verdicts = [] if e.verdict.ok is None and not e.verdict.details else [f"  verdict  {verdict}"]
-    lines = [
-        e.title,
-        *([f"  defined  {e.written.definition}"] if e.written.definition else []),
-        *(f"  {line}" for line in e.written.text.splitlines()),
-        f"  LaTeX    {e.written.latex}",
-        f"  source   {e.written.source}   ({'; '.join(filter(None, [e.written.location, e.written.note]))})",
-        *verdicts,
-        f"  {e.name} is {size}" + (":" if e.shape else ""),
-        indent(matrix_text(e.value), "    "),
-    ]
-    return "\n".join(lines)
-
-
-def explanation_text(explanation: Explanation) -> str:
-    """What is given, and all equations, under the headings of the phases."""
-    parts = {"Given": [f"{name}\n{indent(matrix_text(A), '    ')}" for name, A in explanation.given().items()]}
-    parts |= {HEADINGS[phase]: [*map(str, found)] for phase, found in groupby(explanation, lambda e: e.phase)}
-    return "\n\n".join(line for title, lines in parts.items() for line in (f"── {title} {'─' * 40}", *lines))

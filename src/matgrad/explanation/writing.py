@@ -46,6 +46,7 @@ class Writer:
     def __call__(self, result: Result, value: Value) -> Written:
         """How a result is written whose value in the program is given."""
         origin, write = self._source(result)
+        inherited = origin.defined_by if origin.defined_by is not origin.layer else None
         needed = self._needed(value)
         numbered = aligned([f"{self.symbol(x)} &= {self.latex.expression(x)[0]}" for x in needed])
         latex = numbered
@@ -59,7 +60,7 @@ class Writer:
             source=origin.source,
             location=place(origin),
             definition=definition(type(result.owner)) if result.name == LOSS else "",
-            note=_note(result),
+            note=f"inherited from {inherited.__name__} (its variable names)" if inherited else "",
         )
 
     def symbol(self, value: Value) -> str:
@@ -99,13 +100,6 @@ class Writer:
 def definition(cls: type) -> str:
     """The first line of the docstring of a class."""
     return (inspect.getdoc(cls) or "").partition("\n")[0]
-
-
-def _note(result: Result) -> str:
-    """Of an inherited equation, the class that defines it, whose variable names it has."""
-    if result.equation is None or result.equation.defined_by in (None, result.equation.layer):
-        return ""
-    return f"inherited from {result.equation.defined_by.__name__} (its variable names)"
 
 
 def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str] | None]:

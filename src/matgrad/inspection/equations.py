@@ -143,12 +143,6 @@ class Source:
         """The statements without a body of their own, in order; without those of inner functions."""
         return [*_simple_statements(self.node)]
 
-    @property
-    def result(self) -> str | None:
-        """The name of the variable that a function returns."""
-        returned = [node.value for node in self.statements if isinstance(node, ast.Return)]
-        return returned[-1].id if returned and isinstance(returned[-1], ast.Name) else None
-
     def line(self, number: int) -> str:
         """A line of the file."""
         return self.lines[number - 1].strip()
@@ -272,6 +266,7 @@ def executed(
         return found
     cls, *bases = defining
     source = read(vars(cls)[method])
+    returned = [getattr(node.value, "id", "") for node in source.statements if isinstance(node, ast.Return)]
     for k, node in enumerate(source.statements):
         name, value = target_of(node), getattr(node, "value", None)
         if any(is_base_call(child, method) for child in ast.walk(node)):
@@ -281,7 +276,7 @@ def executed(
             if any((e.name, e.owner) == known_as for e in base.values()):
                 continue  # the value is that of an equation of the base class
         if name and is_equation(node):
-            called = result if result and name == source.result else (name, cls)
+            called = result if result and returned and name == returned[-1] else (name, cls)
             about = called[0], node.lineno, source.file, source.text(node), called[1], cls
             found[cls, method, k] = Equation(layer_class, method, *about)
     return found

@@ -91,6 +91,6 @@ def _missing_method(frame: FrameType) -> Fault:
     cls = type(_object_of(frame))
     location, text = "?", f"class {cls.__name__}"
     with suppress(ValueError):
-        source = source_of(cls)
+        source = source_of(cls)  # type: ignore[arg-type]
         location, text = f"{relative_path(source.file)}:{source.node.lineno}", source.line(source.node.lineno)
     return Fault(f"{cls.__name__}.{frame.f_code.co_name}", location, text, "is not defined")

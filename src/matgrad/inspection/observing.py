@@ -92,7 +92,7 @@ def _instrumented(cls: type, function: FunctionType, original: CodeType) -> Func
     def observe(layer: Layer, k: int, value: Any) -> Any:
         observation = vars(layer).get("_observation")
         equation = observation and observation.equations.get((cls, method, k))
-        for hook in tuple(observation.hooks) if equation else ():
+        for hook in tuple(observation.hooks) if observation and equation else ():
             value = hook(layer, equation, value)
         return value
 

@@ -277,7 +277,8 @@ def _marked(M: MultilayerPerceptron, loss: Any, mark: Callable[[str, Any], None]
 
     with ExitStack() as stack:
         stack.enter_context(observed((layer for _, layer in M.walk()), mark_equation))
-        calls = [(M, "backpropagate", full_name("", loss, "gradient"), ""), (M, "optimize", CLIP, "")]
+        calls: list[tuple[Any, str, str, str]] = [(M, "optimize", CLIP, "")]
+        calls.append((M, "backpropagate", full_name("", loss, "gradient"), ""))
         for i, layer in M.walk():
             calls += [(layer, method, "", full_name(i, layer, method)) for method in (*METHODS, "optimize")]
             calls += [(x, "apply", "", full_name(i, x, name)) for name, x in layer._optimizers.items()]

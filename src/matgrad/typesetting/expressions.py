@@ -60,6 +60,8 @@ class Term:
 class Typesetter:
     """Typesets expressions; `sizes` has the symbols for the numbers of rows and columns of the matrices, by name."""
 
+    this: str | None = None  # the name of the object whose attributes are variables
+
     def __init__(self, sizes: dict[str, SizeSymbols]) -> None:
         self.sizes = sizes
 
@@ -93,7 +95,9 @@ class Typesetter:
                 is_decided = isinstance(op, ast.Is | ast.IsNot) and X.value is Y.value is None
                 value = isinstance(op, ast.Is) if is_decided else ...
                 return Term(Tex(f"{X.text} {_RELATIONS[type(op)]} {Y.text}", CASES), value=value)
-            case ast.Subscript(value=ast.Attribute(value=operand, attr="shape"), slice=ast.Constant(value=0 | 1 as k)):
+            case ast.Subscript(value=ast.Attribute(value=operand, attr="shape"), slice=ast.Constant(value=int(k))) if (
+                k in (0, 1)
+            ):
                 X, side = self(operand), ("rows", "columns")[k]
                 return Term(Tex(X.size[k] or rf"\operatorname{{{side}}}({X.text})"))
             case ast.IfExp():
@@ -131,25 +135,21 @@ class Typesetter:
         tex = Tex(r"\begin{cases} " + r" \\ ".join(rows) + r" \end{cases}", CASES)
         return Term(tex, known(*(X.size for X in found)), frozenset().union(*(X.names for X in found)))
 
-    def head_of(self, func: ast.expr) -> Term | None:
-        """What is called, if it is not an attribute of something."""
-        return None if isinstance(func, ast.Attribute) else self(func)
-
     def call(self, func: ast.expr, node: ast.Call) -> Term:
         """A function of arguments, of which those that are None are left out."""
         args = [X for X in map(self, node.args) if X.value is not None]
-        f, thing, name = self.head_of(func), None, ""
-        if f is not None:
-            name = f.name
-        elif isinstance(func, ast.Attribute):
+        if isinstance(func, ast.Attribute) and getattr(func.value, "id", "") != self.this:
             name, thing = func.attr, self(func.value)
+        else:
+            f, thing = self(func), None
+            name = f.name
         if name == "apply" and isinstance(applied := node.args[0], ast.Name | ast.Attribute):
             return self.call(applied, ast.Call(applied, node.args[1:], []))
         size = self._size_of_call(name, args) if args else UNKNOWN
         names = frozenset({name}).union(*(X.names for X in args))
         counts, write = OPERATIONS.get(name, ((), None))
-        is_known = write and len(args) in counts and not any(isinstance(x, ast.Starred) for x in node.args)
-        if tex := write(*args) if is_known else None:
+        is_plain = not any(isinstance(x, ast.Starred) for x in node.args)
+        if tex := write(*args) if write and is_plain and len(args) in counts else None:
             return Term(tex, size, names)
         if thing and name == "gradient":
             head = (function_symbol(thing.name) if thing.name else bracketed(thing.tex)) + "'"
@@ -158,7 +158,7 @@ class Typesetter:
         elif name.endswith("_jacobian") and len(args) == 1:
             head = rf"\frac{{\partial}}{{\partial {args[0].text}}} {function_symbol(name.removesuffix('_jacobian'))}"
         else:
-            head = bracketed(f.tex) if f and not name else function_symbol(name)
+            head = function_symbol(name) if name else bracketed(f.tex)
         options = [rf"{symbol(k.arg).text} = {self(k.value).text}" for k in node.keywords if k.arg and k.arg != "like"]
         inner = parenthesized(", ".join([*(X.text for X in args), *options]))
         return Term(Tex(head + inner, PRODUCT if head.startswith(r"\frac") else ATOM), size, names)

@@ -337,21 +337,14 @@ class _Frame(Typesetter):
         of_word = name[:1] == "D" and is_word(name) and name[1:] in getattr(self.reader.owner, "parameters", ())
         return rf"\mathsf{{D}}{symbol(name[1:]).text}" if of_word else name
 
-    def head_of(self, func: ast.expr) -> Term | None:
-        """What is called, which may be an attribute of the object."""
-        is_own = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == self.this
-        return self(func) if is_own else super().head_of(func)
-
     def call(self, func: ast.expr, node: ast.Call) -> Term:
         """The call with the notation of its method; switches and private functions are written out."""
         owner, expanded = self.reader.owner, None
         match func:
             case ast.Name(id=name) if name == self.this:
                 func = ast.Name(notation(owner, "__call__"))
-            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == self.this and (
-                f := method_of(owner, attr)
-            ):
-                expanded, func = self._written_out(f, node, switch=True), ast.Name(notation(owner, attr))
+            case ast.Attribute(value=ast.Name(id=this), attr=x) if this == self.this and (f := method_of(owner, x)):
+                expanded, func = self._written_out(f, node, switch=True), ast.Name(notation(owner, x))
             case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=attr):
                 func = ast.Name(notation(next(iter(self._bases()), None), attr))
             case ast.Name(id=name) if name.startswith("_") and name not in self.names:
