@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.backends import backend_of, get_backend
+from matgrad.backends import backend_of
 from matgrad.backends.base import Array
 from matgrad.inspection.equations import Equation, assignment
 from matgrad.inspection.observing import observed, replaced
@@ -174,9 +174,7 @@ class NumericModel:
     """A copy of a model in float64 on NumPy, with a loss and a batch, in which one variable can be shifted."""
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, X: Array, T: Array) -> None:
-        M = M.clone()
-        for layer in M.layers:
-            layer.to(get_backend("numpy"), "float64")
+        M = M.clone().to("numpy", dtype="float64")
         self.layers, self.loss, self.watch = M.layers, loss, Watch(dict(M.walk()))
         self.buffers = [(x, name, copy.copy(getattr(x, name))) for x in self.watch.parts.values() for name in x.buffers]
         self.inputs = [_batch("X", X, self.layers[0].input_size)]  # of the layers, and of the loss
@@ -242,10 +240,8 @@ class NumericModel:
         if np.shape(Y) != (len(X), layer.output_size):
             where = assignment(type(layer), "feedforward", "Y")
             found = "nothing" if Y is None else f"size {size_text(Y)}" if np.shape(Y) else repr(Y)
-            raise ValueError(
-                f"{where}: expected a matrix of size {len(X)} × {layer.output_size}, "
-                f"found {found} ({where.location}: {where.source})"
-            )
+            expected = f"a matrix of size {len(X)} × {layer.output_size}"
+            raise ValueError(f"{where}: expected {expected}, found {found} ({where.location}: {where.source})")
         return Y
 
     def _backpropagate(self, Y: Any, DY: Any, first: int) -> int:

@@ -95,9 +95,7 @@ class Typesetter:
                 is_decided = isinstance(op, ast.Is | ast.IsNot) and X.value is Y.value is None
                 value = isinstance(op, ast.Is) if is_decided else ...
                 return Term(Tex(f"{X.text} {_RELATIONS[type(op)]} {Y.text}", CASES), value=value)
-            case ast.Subscript(value=ast.Attribute(value=operand, attr="shape"), slice=ast.Constant(value=int(k))) if (
-                k in (0, 1)
-            ):
+            case ast.Subscript(ast.Attribute(operand, "shape"), ast.Constant(int(k))) if k in (0, 1):
                 X, side = self(operand), ("rows", "columns")[k]
                 return Term(Tex(X.size[k] or rf"\operatorname{{{side}}}({X.text})"))
             case ast.IfExp():
