@@ -234,10 +234,8 @@ class _Comparison:
 
     def compare(self, element: Element, d: float, h: float, offset: float = 0.0) -> _Verdict:
         """Whether d is right at the given offset, by the differences to the left and to the right for one h."""
-        shifts = offset - h, offset, offset + h
-        before, middle, after = (
-            self.model.loss_at(self.V, self._shift(element, x)) if x else self.loss for x in shifts
-        )
+        places = [self._shift(element, delta) if delta else None for delta in (offset - h, offset, offset + h)]
+        before, middle, after = (self.loss if R is None else self.model.loss_at(self.V, R) for R in places)
         left, right, noise = (middle - before) / h, (after - middle) / h, self._noise(middle, h)
         kind, error = self._kind(d, left, right, noise)
         expected = (left + right) / 2

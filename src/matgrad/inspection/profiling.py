@@ -99,7 +99,6 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         """The texts under the headings of a table."""
-
         cells = [f"{self.seconds:.4f}" if self.seconds else "–", f"{100 * self.share:.1f} %", str(self.calls)]
         for x in (self.flops, self.bytes):
             cells += [quantity(x), "" if x is None or not self.seconds else f"{x / self.seconds / 1e9:.1f}"]

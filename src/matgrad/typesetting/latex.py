@@ -203,12 +203,12 @@ class _Frame(Typesetter):
         self.reader, self.function, self.names, self.caller = reader, function, names, caller
         self.result_names, self.is_inner, self.this = result_names, caller is not None, reader.this(function)
         self.conditions: tuple[str, ...] = ()
-        self.line = 0  # that is being read
+        self.source, self.line = source_of(function), 0  # the line that is being read
 
     # -- statements ---------------------------------------------------------------------------
     def run(self) -> Term | None:
         """Read the function, and return what it returns."""
-        return self._block(source_of(self.function).node.body)
+        return self._block(self.source.node.body)
 
     def _block(self, body: Iterable[ast.stmt], *conditions: str) -> Term | None:
         returned, outer = None, self.conditions
@@ -288,8 +288,7 @@ class _Frame(Typesetter):
         table[key] = self.variable(shown)
 
     def _add_line(self, variable: str, name: str, value: Term) -> None:
-        file = source_of(self.function).file
-        self.reader.lines.append(Line(variable, name, value.text, self.conditions, file, self.line))
+        self.reader.lines.append(Line(variable, name, value.text, self.conditions, self.source.file, self.line))
 
     def _called(self, call: ast.Call, of_base: bool = False) -> FunctionType | None:
         """The method that ``super().name(...)`` or ``self.name(...)`` calls, unless it is being read already."""
@@ -356,7 +355,7 @@ class _Frame(Typesetter):
         if not isinstance(function, FunctionType):
             return None
         frame = self._callee(function, call)
-        *before, last = [x for x in source_of(function).node.body if not isinstance(x, ast.Expr)]
+        *before, last = [x for x in frame.source.node.body if not isinstance(x, ast.Expr)]
         if not all(isinstance(x, ast.Assign) and frame._unpacks_sizes(x.targets[0], x.value) for x in before):
             return None
         match last:
