@@ -60,7 +60,7 @@ class Term:
 class Typesetter:
     """Typesets expressions; `sizes` has the symbols for the numbers of rows and columns of the matrices, by name."""
 
-    this: str | None = None  # the name of the object whose attributes are variables
+    this = ""  # the name of the object whose attributes are variables, if any
 
     def __init__(self, sizes: dict[str, SizeSymbols]) -> None:
         self.sizes = sizes
@@ -136,12 +136,12 @@ class Typesetter:
     def call(self, func: ast.expr, node: ast.Call) -> Term:
         """A function of arguments, of which those that are None are left out."""
         args = [X for X in map(self, node.args) if X.value is not None]
-        if isinstance(func, ast.Attribute) and getattr(func.value, "id", "") != self.this:
+        if isinstance(func, ast.Attribute) and getattr(func.value, "id", None) != self.this:
             name, thing = func.attr, self(func.value)
         else:
             f, thing = self(func), None
             name = f.name
-        if name == "apply" and isinstance(applied := node.args[0], ast.Name | ast.Attribute):
+        if name == "apply" and len(node.args) == 2 and isinstance(applied := node.args[0], ast.Name | ast.Attribute):
             return self.call(applied, ast.Call(applied, node.args[1:], []))
         size = self._size_of_call(name, args) if args else UNKNOWN
         names = frozenset({name}).union(*(X.names for X in args))
@@ -166,8 +166,8 @@ class Typesetter:
         if name in ("ones", "zeros"):
             return args[0].text, args[1].text if args[1:] else "1"
         operands, _, result = _RULES.get(name, "").partition(" -> ")
-        found: dict[str, str | None] = {"m": args[1].text} if name == "row_repeat" else {}
-        found |= {"n": args[1].text} if name == "column_repeat" else {}
+        repeated = {"row_repeat": "m", "column_repeat": "n"}.get(name)
+        found: dict[str, str | None] = {repeated: args[1].text} if repeated and len(args) == 2 else {}
         for sizes, X in zip(operands.split(", "), args, strict=False):
             found = dict(zip(sizes.split(), X.size, strict=False)) | {k: n for k, n in found.items() if n}
         known_sizes = [n if n == "1" else found.get(n) for n in result.split()]
