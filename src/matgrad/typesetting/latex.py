@@ -12,6 +12,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from types import FunctionType, MappingProxyType, MethodType
@@ -19,7 +20,7 @@ from typing import Any
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.notation import document, escape, function_symbol, is_word, number, symbol
-from matgrad.inspection.equations import METHODS, Equation, source_of
+from matgrad.inspection.equations import METHODS, Equation, executed, source_of
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
@@ -171,6 +172,7 @@ class Reader:
         self.classes = owner.__mro__ if owner else ()
         self.lines: list[Line] = []
         self.sizes: dict[str, SizeSymbols] = {}
+        self.called: dict[tuple[str, int], str] = {}  # what the value of a line is called by who calls a base class
 
     def this(self, function: FunctionType) -> str:
         """The name of the object that a method belongs to, such as 'self'; '' for a plain function."""
@@ -181,6 +183,9 @@ class Reader:
         """Read a function that is called from outside."""
         if {"Y", "T"} <= inspect.signature(function).parameters.keys():
             self.sizes |= {"Y": ("N", "K"), "T": ("N", "K")}  # an output and its targets
+        with suppress(ValueError):
+            found = executed(self.owner, function.__name__) if self.owner else {}
+            self.called |= {(e.file, e.line): e.name for e in found.values()}
         _Frame(self, function, _optional(function)).run()
 
 
@@ -188,20 +193,15 @@ class _Frame(Typesetter):
     """A function that is being read, and what its names stand for.
 
     In its expressions names become what they stand for, ``self.x`` becomes x, and calls of methods become their
-    notation. `result_names` are the caller's names for returned variables.
+    notation.
     """
 
     def __init__(
-        self,
-        reader: Reader,
-        function: FunctionType,
-        names: dict[str, Term],
-        caller: _Frame | None = None,
-        result_names: Mapping[str, str] = MappingProxyType({}),
+        self, reader: Reader, function: FunctionType, names: dict[str, Term], caller: _Frame | None = None
     ) -> None:
         super().__init__(reader.sizes)
         self.reader, self.function, self.names, self.caller = reader, function, names, caller
-        self.result_names, self.is_inner, self.this = result_names, caller is not None, reader.this(function)
+        self.is_inner, self.this = caller is not None, reader.this(function)
         self.conditions: tuple[str, ...] = ()
         self.source, self.line = source_of(function), 0  # the line that is being read
 
@@ -228,7 +228,7 @@ class _Frame(Typesetter):
                 case ast.While(body=inner) | ast.With(body=inner) | ast.Try(body=inner):
                     returned = self._block(inner)
                 case ast.Return(value=ast.Call() as call) if base := self._called(call, of_base=True):
-                    frame = self._callee(base, call, self.result_names)
+                    frame = self._callee(base, call)
                     frame.is_inner = self.is_inner
                     returned = frame.run()
                 case ast.Return(value=ast.expr() as value):
@@ -251,10 +251,7 @@ class _Frame(Typesetter):
         if self._unpacks_sizes(target, value):
             return
         if isinstance(target, ast.Name) and isinstance(value, ast.Call) and (base := self._called(value, of_base=True)):
-            result = self.result_names.get(target.id, target.id)
-            returned = (s.value for s in ast.walk(source_of(base).node) if isinstance(s, ast.Return))
-            names = [node.id for node in returned if isinstance(node, ast.Name)]
-            found = self._callee(base, value, dict.fromkeys(names, result)).run()
+            found = self._callee(base, value).run()
             if found is not None:
                 return self._bind(target, found)
         if not isinstance(target, ast.Tuple | ast.List):
@@ -275,7 +272,7 @@ class _Frame(Typesetter):
                 table = reader.attributes
             case _:
                 return
-        variable, before = self.result_names.get(key, key), table.get(key)
+        variable, before = reader.called.get((self.source.file, self.line), key), table.get(key)
         plain = self._display(variable)
         name = before.name if before and before.name else plain
         stores = table is reader.attributes and (value.name or value.value is not ...)
@@ -308,14 +305,12 @@ class _Frame(Typesetter):
         classes = self.reader.classes
         return next((classes[k + 1 :] for k, cls in enumerate(classes) if _defines(cls, self.function)), ())
 
-    def _callee(
-        self, function: FunctionType, call: ast.Call, result_names: Mapping[str, str] = MappingProxyType({})
-    ) -> _Frame:
+    def _callee(self, function: FunctionType, call: ast.Call) -> _Frame:
         """The frame of a called function: its parameters stand for the arguments."""
         names = list(inspect.signature(function).parameters)[1 if self.reader.this(function) else 0 :]
         given = dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
         values = {name: self(value) for name, value in given.items()}
-        return _Frame(self.reader, function, values, self, result_names)
+        return _Frame(self.reader, function, values, self)
 
     # -- expressions --------------------------------------------------------------------------
     def __call__(self, node: ast.expr) -> Term:
