@@ -222,14 +222,11 @@ class _Comparison:
         if verdict.kind == "right" or not np.isfinite(d):
             return verdict
         # the equation must hold beside a corner; corners can cancel, such as those of relu(x) - relu(-x) at 0
-        wrong_sides = 0
+        sides = []
         for offset in (100 * h, -70 * h):
             beside = float(self.model.gradient(self.V, self._shift(element, offset))[element])
-            kind = self.compare(element, beside, h, offset).kind
-            if kind == "right":
-                return verdict._replace(kind="corner")
-            wrong_sides += kind == "wrong"
-        is_wrong = wrong_sides >= (1 if verdict.kind == "wrong" else 2)
+            sides.append(self.compare(element, beside, h, offset).kind)
+        is_wrong = "right" not in sides and sides.count("wrong") >= (1 if verdict.kind == "wrong" else 2)
         return verdict._replace(kind="wrong" if is_wrong else "corner")
 
     def compare(self, element: Element, d: float, h: float, offset: float = 0.0) -> _Verdict:
