@@ -56,8 +56,6 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, FaultError) and isinstance(error.__cause__, Exception):
         return fault_of(error.__cause__)
     frames = list(traceback.walk_tb(error.__traceback__))
-    if not frames:
-        return Fault("", "?", "", _reason(error, ""))
     methods = {i: thing for i, (frame, _) in enumerate(frames) if (thing := _object_of(frame)) is not None}
     if isinstance(error, NotImplementedError) and methods:
         return _missing_method(frames[max(methods)][0])

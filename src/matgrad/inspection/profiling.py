@@ -117,7 +117,7 @@ class Profile:
 
     def __init__(self, M: MultilayerPerceptron) -> None:
         self.M = M
-        self.seconds = 0.0  # of all training, without what is excluded
+        self.seconds = 0.0  # of all training, except what `paused` excludes
         self.batches = 0
         self.is_forced = False  # whether the equations ran one by one because the compiled step cannot be timed
         self._rows: dict[str, Row] = {}  # by segment, in the order in which they came
@@ -231,7 +231,7 @@ class Profile:
             self._last = time.perf_counter()
 
         self.batches += 1
-        with self.running(-1):
+        with self.paused():
             if key not in self._costs:
                 self._costs[key] = costs_by_equation(step, X, T, *s)
             costs = self._costs[key]
@@ -248,6 +248,10 @@ class Profile:
             yield
         finally:
             self.seconds += sign * (time.perf_counter() - start)
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Exclude the time that passes inside."""
+        return self.running(-1)
 
 
 # -- segments --------------------------------------------------------------------------------
