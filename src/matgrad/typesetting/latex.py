@@ -13,7 +13,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
 from types import FunctionType, MappingProxyType, MethodType
 from typing import Any
@@ -237,9 +236,7 @@ class _Frame(Typesetter):
                         self._add_line("", "", returned)
                 case ast.Expr(value=ast.Call() as call) if method := self._called(call):
                     self._callee(method, call).run()
-                case (
-                    ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value)
-                ):
+                case ast.Assign([target], value) | ast.AnnAssign(target, _, ast.expr() as value):
                     self._assign(target, value)
                 case ast.AugAssign(target=target, op=op, value=value):
                     self._assign(target, ast.BinOp(target, op, value))
@@ -367,15 +364,13 @@ class _Frame(Typesetter):
         match value:
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 return [self(element) for element in elements]
-            case ast.GeneratorExp() | ast.ListComp():
-                f, (loop, *others) = value.elt, value.generators
-                if isinstance(loop.target, ast.Name) and not loop.ifs and not others:
-                    found = []
-                    for element in self._elements(loop.iter):
-                        frame = copy(self)
-                        frame.names = self.names | {loop.target.id: element}
-                        found.append(frame(f))
-                    return found
+            case ast.GeneratorExp(f, [loop]) | ast.ListComp(f, [loop]) if isinstance(loop.target, ast.Name):
+                found, names = [], self.names
+                for element in self._elements(loop.iter) if not loop.ifs else ():
+                    self.names = names | {loop.target.id: element}
+                    found.append(self(f))
+                self.names = names
+                return found
         return []
 
     def _unpacks_sizes(self, target: ast.expr, value: ast.expr) -> bool:
