@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.backends import backend_of
+from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Array
 from matgrad.inspection.equations import Equation, assignment
 from matgrad.inspection.observing import observed, replaced
@@ -174,7 +174,9 @@ class NumericModel:
     """A copy of a model in float64 on NumPy, with a loss and a batch, in which one variable can be shifted."""
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, X: Array, T: Array) -> None:
-        M = M.clone().to("numpy", dtype="float64")
+        M = M.clone()
+        for layer in M.layers:  # which may have no parameters, so that M cannot be moved
+            layer.to(get_backend("numpy"), "float64")
         self.layers, self.loss, self.watch = M.layers, loss, Watch(dict(M.walk()))
         self.buffers = [(x, name, copy.copy(getattr(x, name))) for x in self.watch.parts.values() for name in x.buffers]
         self.inputs = [_batch("X", X, self.layers[0].input_size)]  # of the layers, and of the loss
