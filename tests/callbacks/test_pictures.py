@@ -11,7 +11,7 @@ from PIL import Image
 
 import matgrad as mg
 from matgrad.callbacks import Callback, Pictures
-from matgrad.inspection.pictures import (
+from matgrad.inspection.figures import (
     LEFT,
     TOP,
     in_degrees,

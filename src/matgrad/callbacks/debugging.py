@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.backends import backend_of
 from matgrad.callbacks.callback import Callback
 from matgrad.inspection.gradient_check import check_gradients, check_step, first_wrong
-from matgrad.inspection.profiling import paused
+from matgrad.inspection.profiling import counted
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class GradientCheck(Callback):
         N = min(self.examples, run.T.shape[0])
         X, T = (backend_of(A).rows(A, 0, N) for A in (run.X, run.T))
         X = X.to_dense() if isinstance(X, SparseMatrix) else X
-        with paused(run.M):
+        with counted(run.M, -1):
             results = check_gradients(run.M, run.loss, X, T, h=self.h)
         wrong = first_wrong(results)
         if wrong is not None:

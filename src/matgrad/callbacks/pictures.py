@@ -12,7 +12,7 @@ from matgrad.callbacks.callback import Callback
 from matgrad.foundation.files import conform
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.writing import atomic_write
-from matgrad.inspection.pictures import FIGURES, Shape, Snapshot, checked_shape, snapshot, write_animation, write_png
+from matgrad.inspection.figures import FIGURES, Shape, Snapshot, checked_shape, snapshot, write_animation, write_png
 
 if TYPE_CHECKING:
     from matgrad.training import Training

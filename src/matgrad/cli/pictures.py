@@ -11,7 +11,7 @@ from matgrad.cli.commands import Command, option
 from matgrad.cli.files import READS, Writes
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.writing import atomic_write
-from matgrad.inspection.pictures import FIGURES, parse_shape, snapshot, write_png
+from matgrad.inspection.figures import FIGURES, parse_shape, snapshot, write_png
 from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.models import load_model
 

@@ -6,15 +6,17 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import escape
+from itertools import groupby
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from matgrad.datasets import DataLoader
 from matgrad.datasets.checking import checked_examples
-from matgrad.explanation.passes import Pass, Result
-from matgrad.explanation.text import equation_text, explanation_text
+from matgrad.explanation.passes import LOSS, Pass, Result
+from matgrad.explanation.text import HEADINGS, matrix_text
 from matgrad.explanation.verdicts import Judge, Verdict
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.writing import atomic_write
@@ -49,8 +51,26 @@ class Explained(Result):
         """The size of the value: (m, n), or () for a number."""
         return tuple(getattr(self.value, "shape", ()))
 
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The names by which it is found."""
+        short = f"layer {self.layer} {self.quantity}" if self.layer else "loss" if self.name == LOSS else self.name
+        return short, self.title, self.name
+
     def __str__(self) -> str:
-        return equation_text(self)
+        size = " × ".join(map(str, self.shape)) or "a number"
+        w, verdict = self.written, "; ".join([self.verdict.summary, *self.verdict.details])
+        lines = [
+            self.title,
+            *([f"  defined  {w.definition}"] if w.definition else []),
+            *(f"  {line}" for line in w.text.splitlines()),
+            f"  LaTeX    {w.latex}",
+            f"  source   {w.source}   ({'; '.join(filter(None, [w.location, w.note]))})",
+            *([] if self.verdict.ok is None and not self.verdict.details else [f"  verdict  {verdict}"]),
+            f"  {self.name} is {size}" + (":" if self.shape else ""),
+            indent(matrix_text(self.value), "    "),
+        ]
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -83,11 +103,10 @@ class Explanation:
 
     def __getitem__(self, name: str) -> Explained:
         """The equation of this name: ``layer 2 DW``, ``layer 2 ActivationLayer.DW``, ``DW2``, ``loss`` or ``DY``."""
-        for e in reversed(self.equations):  # of several values of one name, the last one counts
-            if name in _names(e):
-                return e
-        known = ", ".join(_names(e)[0] for e in self.equations)
-        raise ValueError(f"unknown equation {name!r} (known: {known})")
+        found = [e for e in self.equations if name in e.names]
+        if not found:
+            raise ValueError(f"unknown equation {name!r} (known: {', '.join(e.names[0] for e in self.equations)})")
+        return found[-1]  # of several values of one name, the last one counts
 
     def given(self) -> dict[str, np.ndarray | SparseMatrix]:
         """X, T and the parameters of the layers, by the names that they have in the equations."""
@@ -95,7 +114,9 @@ class Explanation:
         return {"X": self.X, "T": self.T, **parameters}
 
     def __str__(self) -> str:
-        return explanation_text(self)
+        parts = {"Given": [f"{name}\n{indent(matrix_text(A), '    ')}" for name, A in self.given().items()]}
+        parts |= {HEADINGS[phase]: [*map(str, found)] for phase, found in groupby(self, lambda e: e.phase)}
+        return "\n\n".join(line for title, lines in parts.items() for line in (f"── {title} {'─' * 40}", *lines))
 
     def _repr_html_(self) -> str:
         """The page in a frame, so that nothing of it leaks into the notebook."""
@@ -134,7 +155,10 @@ def explain(
     """
     from matgrad.explanation.writing import Writer  # reads source, which `import matgrad` need not know how to do
 
-    eta = _checked_rate(eta)
+    rate = np.asarray(eta)
+    if rate.shape or rate.dtype.kind not in "iuf" or not 0 < rate < math.inf:
+        raise ValueError(f"eta: expected a number above 0, found {eta!r}")
+    eta = float(rate)
     X, T = checked_examples(X, T)
     loss = default_loss(M, T) if loss is None else create_loss(loss)
     check_loss(M, loss)
@@ -142,7 +166,12 @@ def explain(
     X, T = _batch(copy, loss, X, T)
     step, state = Pass(copy, loss), copy.state()
     program = record_computation(step, state, X, T)
-    _check_size(program)
+    count = sum(math.prod(map(int, x.shape[:2])) for x in program.values)
+    if count > MOST:
+        raise ValueError(
+            f"explain: the step has matrices with {count:,} elements in all, expected at most {MOST:,}; "
+            "give fewer examples, or a smaller model"
+        )
     with np.errstate(all="ignore"):
         step(state, X, T, copy.scalar(eta))
     results = step.results
@@ -164,14 +193,6 @@ def explain(
     return Explanation(copy, loss, eta, X, T, equations, program, values, symbols)
 
 
-def _checked_rate(eta: Any) -> float:
-    """η as a number."""
-    rate = np.asarray(eta)
-    if rate.shape or rate.dtype.kind not in "iuf" or not 0 < rate < math.inf:
-        raise ValueError(f"eta: expected a number above 0, found {eta!r}")
-    return float(rate)
-
-
 def _batch(M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The examples and targets as M trains on them, in float64."""
     X = X.toarray() if hasattr(X, "toarray") else X
@@ -184,16 +205,6 @@ def _batch(M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray) -
     return X, T
 
 
-def _check_size(program: Program) -> None:
-    """Raise if a step has more than `MOST` elements."""
-    count = sum(math.prod(map(int, x.shape[:2])) for x in program.values)
-    if count > MOST:
-        raise ValueError(
-            f"explain: the step has matrices with {count:,} elements in all, expected at most {MOST:,}; "
-            "give fewer examples, or a smaller model"
-        )
-
-
 def _separated(program: Program, keys: list[str]) -> list[Value]:
     """The output of each key, as a value of its own: a copy where it is an input, or has appeared before."""
     found: dict[Value, None] = {}
@@ -202,10 +213,3 @@ def _separated(program: Program, keys: list[str]) -> list[Value]:
         is_new = value not in found and value.kind != "source"
         found[value if is_new else Value("copy", (value,), value.shape, value.dtype, order=end)] = None
     return [*found]
-
-
-def _names(e: Explained) -> list[str]:
-    """The names by which an equation is found."""
-    if not e.layer:
-        return ["loss" if e.phase == "loss" and e.name != "DY" else e.name, e.name, e.title]
-    return [f"layer {e.layer} {e.quantity}", e.title, e.name]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matgrad.training import Training
 
 FIRST, LAST = 4, 6  # epochs in the table of a long history
-MOST_POINTS = 300  # of a curve
+MOST_POINTS, MOST_DOTS = 300, 30  # of a curve; those of a short one tell their values
 COLORS = {"training": "#3b82f6", "validation": "#f97316", "test": "#10b981"}
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 330, 190, 46, 26, 30  # of a plot, and the margins of its area
 
@@ -26,26 +26,20 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 330, 190, 46, 26, 30  # of a plot, and the ma
 def history_html(history: Mapping[str, Sequence]) -> str:
     """The values of the epochs as a table beside plots of the loss and the accuracy or error."""
     plots = "".join(_plot(measure, _curves(history, measure)) for measure in MEASURES)
-    both = (
-        f'<div style="display:flex;flex-wrap:wrap;gap:8px 28px;align-items:flex-start">'
-        f'<div style="overflow-x:auto">{_table(history)}</div><div>{plots}</div></div>'
-    )
-    return f'<div style="line-height:1.4">{both}</div>'
+    style = "line-height:1.4;display:flex;flex-wrap:wrap;gap:8px 28px;align-items:flex-start"
+    return f'<div style="{style}"><div style="overflow-x:auto">{_table(history)}</div><div>{plots}</div></div>'
 
 
 def run_html(run: Training) -> str:
     """The history of a run so far, under a bar that shows its progress while it runs."""
-    is_running = run.epoch < run.epochs and not run.is_stopped
-    return (_progress(run) if is_running else "") + history_html(run.history)
-
-
-def _progress(run: Training) -> str:
-    """A bar, and the number of the epoch."""
+    if run.epoch >= run.epochs or run.is_stopped:
+        return history_html(run.history)
     style = "height:8px;border-radius:4px;background:"
     done = f'<div style="width:{100 * run.progress:.1f}%;{style}{COLORS["training"]}"></div>'
     place = "display:inline-block;vertical-align:middle;width:220px;margin-right:10px;"
     bar = f'<div style="{place}{style}rgba(128,128,128,.3)">{done}</div>'
-    return f'<div style="margin:4px 0">{bar}<span style="{MUTED}">epoch {run.epoch + 1} of {run.epochs}</span></div>'
+    label = f'<span style="{MUTED}">epoch {run.epoch + 1} of {run.epochs}</span>'
+    return f'<div style="margin:4px 0">{bar}{label}</div>{history_html(run.history)}'
 
 
 # -- the table ------------------------------------------------------------------------------------
@@ -105,7 +99,10 @@ def _plot(measure: str, curves: Mapping[str, Curve]) -> str:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
 
     right, bottom = WIDTH - 10, HEIGHT - BOTTOM
-    parts = [_line(LEFT, y(tick), right, y(tick), 0.5 if tick == low else 0.15) for tick in y_ticks]
+    parts = []
+    for tick in y_ticks:
+        ends = f'x1="{LEFT:.1f}" y1="{y(tick):.1f}" x2="{right:.1f}" y2="{y(tick):.1f}"'
+        parts.append(f'<line {ends} stroke="currentColor" stroke-opacity="{0.5 if tick == low else 0.15}"/>')
     parts += [_text(LEFT - 6, y(tick) + 3.5, f"{tick:g}", "end") for tick in y_ticks]
     parts += [_text(x(tick), bottom + 15, f"{tick:g}", "middle") for tick in x_ticks if 1 <= tick <= last]
     parts.append(_text((LEFT + right) / 2, HEIGHT - 2, "epoch", "middle", 0.65))
@@ -114,28 +111,17 @@ def _plot(measure: str, curves: Mapping[str, Curve]) -> str:
         place = right - 78 * (len(curves) - k) + 78 * 0.2
         parts.append(f'<circle cx="{place:.1f}" cy="8.5" r="4" fill="{COLORS[part]}"/>')
         parts.append(_text(place + 8, 12, part, "start"))
-        parts.append(_curve([(x(i), y(value)) for i, value in curve], curve, COLORS[part]))
+        places = [(x(i), y(value)) for i, value in curve]
+        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
+        stroke = f'fill="none" stroke="{COLORS[part]}" stroke-width="2" stroke-linejoin="round"'
+        parts.append(f'<polyline points="{line}" {stroke}/>')
+        for (a, b), (i, value) in zip(places, curve if len(curve) <= MOST_DOTS else [], strict=False):
+            title = f"<title>epoch {i}: {value:.4g}</title>"
+            parts.append(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.6" fill="{COLORS[part]}">{title}</circle>')
     size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
     style = "max-width:100%;height:auto;margin:4px 20px 4px 0;background:none;font:11px sans-serif"
     label = f'role="img" aria-label="{measure} by epoch"'
     return f'<svg {label} {size} style="{style}" fill="currentColor">{"".join(parts)}</svg>'
-
-
-def _curve(places: Sequence[tuple[float, float]], curve: Curve, color: str) -> str:
-    """A line, with points that tell their values if there are few."""
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    result = f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2" stroke-linejoin="round"/>'
-    if len(curve) > 30:
-        return result
-    return result + "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{color}"><title>epoch {i}: {value:.4g}</title></circle>'
-        for (x, y), (i, value) in zip(places, curve, strict=True)
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, opacity: float) -> str:
-    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {ends} stroke="currentColor" stroke-opacity="{opacity}"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8, weight: str = "normal") -> str:

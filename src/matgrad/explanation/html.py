@@ -62,9 +62,12 @@ def table_html(head: Sequence[str], rows: Iterable[Sequence[str]], styles: Seque
     for row in rows:
         span = f' colspan="{len(styles)}"' if len(row) < len(styles) else ""
         lines.append("".join(f'<td{span} style="{style}">{x}</td>' for x, style in zip(row, styles, strict=False)))
+    return _table(lines, "border-collapse:collapse;border:none;margin:6px 0")
+
+
+def _table(lines: Iterable[str], style: str) -> str:
     body = "".join(f'<tr style="{PLAIN}">{line}</tr>' for line in lines)
-    style = "border-collapse:collapse;border:none;margin:6px 0;width:auto;font-variant-numeric:tabular-nums"
-    return f'<table style="{style}">{body}</table>'
+    return f'<table style="{style};width:auto;font-variant-numeric:tabular-nums">{body}</table>'
 
 
 def muted(text: str) -> str:
@@ -87,16 +90,13 @@ def matrix_html(A: Any, symbol: str = "") -> str:
         return mathml(f"{symbol} = {table.values:.6g}" if symbol else f"{table.values:.6g}")
     rows, columns = _shown(table.shape[0], MOST_ROWS), _shown(table.shape[1], MOST_COLUMNS)
     head = "".join(f'<th scope="col" style="{INDEX}">{"…" if j is None else j}</th>' for j in columns)
-    lines = [f'<tr style="{PLAIN}"><td style="{CELL}"></td>{head}</tr>']
+    lines = [f'<td style="{CELL}"></td>{head}']
     gap = f'<td style="{CELL};text-align:center;opacity:.5">…</td>'
     for i in rows:
         cells = "".join(gap if i is None or j is None else table.cell(i, j) for j in columns)
-        index = "…" if i is None else i
-        lines.append(f'<tr style="{PLAIN}"><th scope="row" style="{INDEX}">{index}</th>{cells}</tr>')
-    style = "border-collapse:separate;border-spacing:1px;border:none;margin:0;font-size:.9em;width:auto"
-    content = f'<table style="{style};font-variant-numeric:tabular-nums">{"".join(lines)}</table>'
-    is_cut = None in rows or None in columns
-    return _figure(content, table, symbol, summary(table.matrix) if is_cut else "")
+        lines.append(f'<th scope="row" style="{INDEX}">{"…" if i is None else i}</th>{cells}')
+    content = _table(lines, "border-collapse:separate;border-spacing:1px;border:none;margin:0;font-size:.9em")
+    return _figure(content, table, symbol, is_cut=None in rows or None in columns)
 
 
 def picture_html(A: Any, symbol: str = "") -> str:
@@ -113,10 +113,9 @@ def picture_html(A: Any, symbol: str = "") -> str:
     source = b64encode(_png(_colors(blocks / (table.largest or 1)))).decode()
     style = f"image-rendering:pixelated;border:{LINE};max-width:none;margin:2px 0;background:none"
     size = f'width="{width * zoom}" height="{height * zoom}"'
-    image = (
-        f'<img {size} style="{style}" alt="heat map, {size_html(table.shape)}" src="data:image/png;base64,{source}"/>'
-    )
-    return _figure(image, table, symbol, summary(table.matrix))
+    alt = f'alt="heat map, {size_html(table.shape)}"'
+    image = f'<img {size} style="{style}" {alt} src="data:image/png;base64,{source}"/>'
+    return _figure(image, table, symbol, is_cut=True)
 
 
 def size_html(shape: Iterable[Any]) -> str:
@@ -135,16 +134,8 @@ class Entries:
         self.matrix = with_values(A, self.values)
         self.shape: tuple[int, int] = self.matrix.shape
         self.support: Support | None = getattr(self.matrix, "support", None)
-
-    @cached_property
-    def finite(self) -> np.ndarray:
-        """The elements that are finite."""
-        return self.values[np.isfinite(self.values)]
-
-    @cached_property
-    def largest(self) -> float:
-        """The largest absolute value."""
-        return float(np.abs(self.finite).max(initial=0))
+        self.finite = self.values[np.isfinite(self.values)]
+        self.largest = float(np.abs(self.finite).max(initial=0))
 
     @cached_property
     def format(self) -> Callable[[Any], str]:
@@ -182,12 +173,12 @@ class Entries:
         return np.where(low > high, np.nan, np.where(high >= -low, high, low))
 
 
-def _figure(content: str, table: Entries, symbol: str, note: str) -> str:
-    """A matrix under its symbol and size, with a note below."""
+def _figure(content: str, table: Entries, symbol: str, *, is_cut: bool) -> str:
+    """A matrix under its symbol and size; one that is cut with a summary below."""
     name = f"{mathml(symbol)} " if symbol else ""
     caption = f'<div style="margin:0 0 2px">{name}<span style="{MUTED}">{size_html(table.shape)}</span></div>'
     width = "width:0;min-width:max(100%,12em)"  # that of the matrix, unless it is narrow
-    below = f'<div style="{MUTED};font-size:.85em;{width}">{escape(note)}</div>' if note else ""
+    below = f'<div style="{MUTED};font-size:.85em;{width}">{escape(summary(table.matrix))}</div>' if is_cut else ""
     return (
         '<div style="display:inline-block;vertical-align:top;margin:4px 20px 8px 0;text-align:left;max-width:100%;'
         f'overflow-x:auto">{caption}{content}{below}</div>'
@@ -215,8 +206,7 @@ def _png(pixels: np.ndarray) -> bytes:
     height, width, _ = pixels.shape
     lines = b"".join(b"\0" + line.tobytes() for line in pixels)
     chunks = {b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0), b"IDAT": zlib.compress(lines, 9)}
-    parts = (
-        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-        for name, content in {**chunks, b"IEND": b""}.items()
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+    result = b"\x89PNG\r\n\x1a\n"
+    for name, content in {**chunks, b"IEND": b""}.items():
+        result += struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from html import escape
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,9 +40,6 @@ HEAD = f"{CELL};{MUTED};font-weight:normal"
 RIGHT = "text-align:right"
 
 
-# -- models ---------------------------------------------------------------------------------------
-
-
 def model_html(M: MultilayerPerceptron) -> str:
     """A table of the layers, with their equations, sizes, densities, parameters and optimizers."""
     has_density = any(layer.is_sparse for layer in M.layers)
@@ -61,46 +59,29 @@ def model_html(M: MultilayerPerceptron) -> str:
 def _equations_of(layer: Layer) -> str:
     """The equations of feedforward, and those of backpropagation folded."""
     try:
-        forward, backward = ([_formula(e, layer) for e in found] for found in _executed(layer)[0].values())
+        forward, backward = ("".join(_formula(e, layer) for e in found) for found in _executed(layer)[0].values())
     except ValueError as error:
         return muted(str(error))
-    return "".join(forward) + (_folded(muted("backpropagation"), "".join(backward)) if backward else "")
-
-
-# -- layers ---------------------------------------------------------------------------------------
+    return forward + (_folded(muted("backpropagation"), backward) if backward else "")
 
 
 def layer_html(layer: Layer) -> str:
     """The definition of a layer, its equations with sizes and source, its parts, and pictures of its parameters."""
     walked = [part for _, part in layer.walk()]
     optimizer = CompositeOptimizer(*(part.optimizer for part in walked)).specification()
-    count = sum(map(parameter_count, walked))
-    properties = [
-        f"{layer.input_size} → {layer.output_size}",
-        f"{count:,} parameters",
-        *([optimizer] if optimizer else []),
-    ]
-    matrices = [
-        picture_html(A, symbol(name).text)
-        for name in (*layer.parameters, *layer.buffers)
-        for A in [getattr(layer, name, None)]
-        if len(getattr(A, "shape", ())) == 2
-    ]
+    sizes, count = f"{layer.input_size} → {layer.output_size}", sum(map(parameter_count, walked))
+    properties = " · ".join(filter(None, [sizes, f"{count:,} parameters", optimizer]))
+    matrices = {name: getattr(layer, name, None) for name in (*layer.parameters, *layer.buffers)}
+    pictures = [picture_html(A, symbol(x).text) for x, A in matrices.items() if len(getattr(A, "shape", ())) == 2]
     parts = [_folded(_code(f"{i}  {part!r}"), layer_html(part)) for i, part in enumerate(layer.parts(), start=1)]
+    documented = (vars(base).get("__doc__") for base in type(layer).__mro__ if not issubclass(Layer, base))
+    text = next(filter(None, documented), "").strip().partition("\n\n")[0]
+    definition = re.sub(r"``(.+?)``|`(.+?)`", r"<code>\1\2</code>", escape(text))
     return _page(
-        f"<div><b>{_code(repr(layer))}</b> &#160;{muted(' · '.join(properties))}</div>"
-        f'<div style="margin:2px 0 6px">{_definition(type(layer))}</div>'
-        + _table_of_equations(layer)
-        + "".join(parts)
-        + f"<div>{''.join(matrices)}</div>"
+        f"<div><b>{_code(repr(layer))}</b> &#160;{muted(properties)}</div>"
+        f'<div style="margin:2px 0 6px">{definition}</div>'
+        f"{_table_of_equations(layer)}{''.join(parts)}<div>{''.join(pictures)}</div>"
     )
-
-
-def _definition(cls: type) -> str:
-    """The first paragraph of the docstring of a class, or of its nearest base class that has one."""
-    found = (vars(base).get("__doc__") for base in cls.__mro__ if not issubclass(Layer, base))
-    text = next(filter(None, found), "").strip().partition("\n\n")[0]
-    return re.sub(r"``(.+?)``|`(.+?)`", r"<code>\1\2</code>", escape(text))
 
 
 def _table_of_equations(layer: Layer) -> str:
@@ -108,16 +89,11 @@ def _table_of_equations(layer: Layer) -> str:
         found, sizes = _executed(layer)
     except ValueError as error:
         return muted(str(error))
-    lines = [
-        [
-            "" if k else muted(HEADINGS[method].lower()),
-            _formula(equation, layer),
-            sizes.get(equation, ""),
-            f"{_code(equation.source)}<br/>{muted(place(equation))}",
-        ]
-        for method, listed in found.items()
-        for k, equation in enumerate(listed)
-    ]
+    lines = []
+    for method, listed in found.items():
+        for k, e in enumerate(listed):
+            head, source = "" if k else muted(HEADINGS[method].lower()), f"{_code(e.source)}<br/>{muted(place(e))}"
+            lines.append([head, _formula(e, layer), sizes.get(e, ""), source])
     sides = [CELL, CELL, f"{CELL};white-space:nowrap", CELL]
     return table_html(["", "equation", "size", "source"], lines, sides, HEAD) if lines else ""
 
@@ -165,9 +141,6 @@ def _sizes(layer: Layer) -> dict[Equation, str]:
     return own.sizes
 
 
-# -- equations of a pass --------------------------------------------------------------------------
-
-
 def explained_html(e: Explained) -> str:
     """An equation with its source and verdict, and its value as a heat map."""
     w = e.written
@@ -178,19 +151,13 @@ def explained_html(e: Explained) -> str:
     return _page(lines + matrix_html(e.value, w.symbol))
 
 
-# -- programs -------------------------------------------------------------------------------------
-
-
 def program_html(program: Program) -> str:
     """The inputs, and each line of a program with the equation of the layer, loss or optimizer that it is part of."""
     printer = LatexPrinter(program)
     given = ", ".join(map(mathml, printer.given()))
-    labels = [value.equation for value in printer.lines()]
-    found = printer.equations()
-    labels += [""] * (len(found) - len(labels))  # of outputs that are copies
-    lines = [
-        [mathml(name), _math(f"= {right}"), muted(label)] for (name, right), label in zip(found, labels, strict=True)
-    ]
+    labels = chain((value.equation for value in printer.lines()), repeat(""))  # none for outputs that are copies
+    pairs = zip(printer.equations(), labels, strict=False)
+    lines = [[mathml(name), _math(f"= {right}"), muted(label)] for (name, right), label in pairs]
     rest = len(lines) - MOST_LINES
     more = muted(f"… and {rest} more lines: print(program) shows all of them") if rest > 0 else ""
     cell = f"{PLAIN};padding:2px 6px 2px 0;text-align:left;vertical-align:baseline"

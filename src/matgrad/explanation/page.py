@@ -23,7 +23,6 @@ from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
 from matgrad.program.description import value_as_dictionary
 from matgrad.program.operations import OPERATIONS, Notation, Operation
-from matgrad.program.program import Value
 from matgrad.program.scalars import ScalarWriter
 from matgrad.specifications.parsing import describe
 
@@ -33,14 +32,20 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
     program = explanation.program
     values = program.all_values
     indices = {value: i for i, value in enumerate(values)}
+    lines = [value_as_dictionary(x, indices) | {"shape": [int(n) for n in x.shape]} for x in values]
+    for x, line in zip(values, lines, strict=True):
+        del line["dtype"]
+        line |= {} if x.number is None else {"number": float(x.number)}
     bound = supports_of(explanation.M.state())
     supports = {name: value.support or bound[name] for name, value in program.supports.items()}
     given = explanation.M.state() | {"X": explanation.X, "T": explanation.T, "eta": explanation.eta}
+    layers = explanation.M.layers
+    sizes = [layers[0].input_size, *(layer.output_size for layer in layers if not layer.keeps_size)]
     loss = next(i for i, e in enumerate(explanation) if e.phase == "loss")
     return {
-        "title": _title(explanation),
+        "title": f"{';'.join(map(_name, layers))} ({';'.join(map(str, sizes))})",
         "network": _network(explanation),
-        "values": [_value(value, indices) for value in values],
+        "values": lines,
         "inputs": {name: np.asarray(given[name]).tolist() for name in program.inputs if name not in program.supports},
         "supports": {x: {"rows": S.row_indices().tolist(), "columns": S.columns.tolist()} for x, S in supports.items()},
         "outputs": {name: indices[program.outputs[name]] for name in program.inputs if name in program.outputs},
@@ -48,13 +53,6 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
         "symbols": {str(indices[value]): mathml(latex) for value, latex in explanation.symbols.items()},
         "steps": [_step(e, indices[value]) for e, value in zip(explanation, explanation.values, strict=True)],
     }
-
-
-def _title(explanation: Explanation) -> str:
-    """The layers and sizes of the model."""
-    layers = explanation.M.layers
-    sizes = [layers[0].input_size, *(layer.output_size for layer in layers if not layer.keeps_size)]
-    return f"{';'.join(map(_name, layers))} ({';'.join(map(str, sizes))})"
 
 
 def _name(layer: Layer) -> str:
@@ -93,13 +91,6 @@ def _network(explanation: Explanation) -> dict[str, Any]:
         "eta": explanation.eta,
         "examples": len(explanation.X),
     }
-
-
-def _value(value: Value, indices: dict[Value, int]) -> dict[str, Any]:
-    """A value of the program, with its sizes as numbers."""
-    line = value_as_dictionary(value, indices) | {"shape": [int(n) for n in value.shape]}
-    del line["dtype"]
-    return line | ({} if value.number is None else {"number": float(value.number)})
 
 
 def _step(e: Explained, index: int) -> dict[str, Any]:

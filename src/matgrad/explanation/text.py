@@ -1,17 +1,10 @@
-"""Matrices and equations in characters: small matrices in full, large ones as a summary."""
+"""Matrices in characters: small ones in full, large ones as a summary."""
 
 from __future__ import annotations
-
-from itertools import groupby
-from textwrap import indent
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from matgrad.sparse.matrix import SparseMatrix
-
-if TYPE_CHECKING:
-    from matgrad.explanation.explanation import Explained, Explanation
 
 ROWS, COLUMNS = 12, 10  # of a matrix that is shown in full
 HEADINGS = {
@@ -27,7 +20,15 @@ def matrix_text(A: np.ndarray | SparseMatrix | float) -> str:
     if isinstance(A, float):
         return f"{A:.6g}"
     m, n = A.shape
-    return summary(A) if m > ROWS or n > COLUMNS else "\n".join(_rows(A))
+    if m > ROWS or n > COLUMNS:
+        return summary(A)
+    cells = np.full(A.shape, "·", dtype=object)
+    if isinstance(A, SparseMatrix):
+        cells[A.support.row_indices(), A.support.columns] = [*map(number, A.values[0])]
+    else:
+        cells[:] = [[*map(number, row)] for row in A]
+    widths = [max(map(len, column)) for column in cells.T]
+    return "\n".join("  ".join(f"{x:>{w}}" for x, w in zip(row, widths, strict=True)) for row in cells)
 
 
 def summary(A: np.ndarray | SparseMatrix) -> str:
@@ -45,48 +46,6 @@ def summary(A: np.ndarray | SparseMatrix) -> str:
     return ", ".join(parts)
 
 
-def _rows(A: np.ndarray | SparseMatrix) -> list[str]:
-    """One line per row, with the columns aligned."""
-    cells = np.full(A.shape, "·", dtype=object)
-    if isinstance(A, SparseMatrix):
-        cells[A.support.row_indices(), A.support.columns] = [*map(number, A.values[0])]
-    else:
-        cells[:] = [[*map(number, row)] for row in A]
-    widths = [max(map(len, column)) for column in cells.T]
-    return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
-
-
 def number(x: float) -> str:
     """A number with four digits."""
     return "0" if x == 0 else f"{x:.4f}" if 1e-3 <= abs(x) < 1e4 else f"{x:.2e}"
-
-
-def equation_text(e: Explained) -> str:
-    """One equation: its title, lines, LaTeX, source, size, verdict and value."""
-    size = " × ".join(map(str, e.shape)) or "a number"
-    verdict = "; ".join([e.verdict.summary, *e.verdict.details])
-    verdicts = [] if e.verdict.ok is None and not e.verdict.details else [f"  verdict  {verdict}"]
-    lines = [
-        e.title,
-        *([f"  defined  {e.written.definition}"] if e.written.definition else []),
-        *(f"  {line}" for line in e.written.text.splitlines()),
-        f"  LaTeX    {e.written.latex}",
-        f"  source   {e.written.source}   ({'; '.join(filter(None, [e.written.location, e.written.note]))})",
-        *verdicts,
-        f"  {e.name} is {size}" + (":" if e.shape else ""),
-        indent(matrix_text(e.value), "    "),
-    ]
-    return "\n".join(lines)
-
-
-def _heading(text: str) -> str:
-    return f"── {text} " + "─" * 40
-
-
-def explanation_text(explanation: Explanation) -> str:
-    """What is given, and all equations, under the headings of the phases."""
-    lines = [_heading("Given")]
-    lines += [f"{name}\n{indent(matrix_text(A), '    ')}" for name, A in explanation.given().items()]
-    for phase, equations in groupby(explanation, lambda e: e.phase):
-        lines += [_heading(HEADINGS[phase]), *map(str, equations)]
-    return "\n\n".join(lines)

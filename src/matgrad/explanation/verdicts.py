@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -64,15 +63,13 @@ class Judge:
         get_backend("sympy")  # says what to install if SymPy is missing
         from matgrad.judges.suite import cases
 
-        names = {_known_name(result.owner) for result in self.last.values()}
-        found: Checks = defaultdict(list)
+        names, self.checks = {_known_name(result.owner) for result in self.last.values()}, {}
         for case in cases(basic=True):
             if case.name in names:
                 progress(case.name)
                 for check in case.run():
                     if not check.note:
-                        found[case.name, check.name].append(check)
-        self.checks = dict(found)
+                        self.checks.setdefault((case.name, check.name), []).append(check)
 
     def __call__(self, result: Result) -> Verdict:
         """The verdict on the equation of a result."""
@@ -107,9 +104,9 @@ class Judge:
 
 def _known_name(thing: object) -> str:
     """The name by which the verifier knows the class of a layer, loss or optimizer; '' if it does not."""
-    act = getattr(thing, "act", None) if type(thing) is ActivationLayer else None
-    cls = type(thing) if act is None else type(act)
-    tables: tuple[dict[str, type], ...] = (LAYERS, LOSSES, OPTIMIZERS) if act is None else (ACTIVATIONS,)
+    is_named_by_act = type(thing) is ActivationLayer
+    cls = type(thing.act) if is_named_by_act else type(thing)  # type: ignore[attr-defined]
+    tables: list[dict[str, type]] = [ACTIVATIONS] if is_named_by_act else [LAYERS, LOSSES, OPTIMIZERS]
     return next((name for table in tables for name, known in table.items() if known is cls), "")
 
 

@@ -16,8 +16,7 @@ from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
 from matgrad.program.program import Program, Value
 from matgrad.program.text import LatexPrinter, Printer
-from matgrad.typesetting.latex import aligned, latex_equation, latex_function, update_lines
-from matgrad.typesetting.methods import Line
+from matgrad.typesetting.latex import Line, aligned, latex_equation, latex_function, update_lines
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class Writer:
     def __call__(self, result: Result, value: Value) -> Written:
         """How a result is written whose value in the program is given."""
         origin, write = self._source(result)
+        inherited = origin.defined_by if origin.defined_by is not origin.layer else None
         needed = self._needed(value)
         numbered = aligned([f"{self.symbol(x)} &= {self.latex.expression(x)[0]}" for x in needed])
         latex = numbered
@@ -59,7 +59,7 @@ class Writer:
             source=origin.source,
             location=place(origin),
             definition=definition(type(result.owner)) if result.name == LOSS else "",
-            note=_note(result),
+            note=f"inherited from {inherited.__name__} (its variable names)" if inherited else "",
         )
 
     def symbol(self, value: Value) -> str:
@@ -101,25 +101,18 @@ def definition(cls: type) -> str:
     return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
-def _note(result: Result) -> str:
-    """Of an inherited equation, the class that defines it, whose variable names it has."""
-    if result.equation is None or result.equation.defined_by in (None, result.equation.layer):
-        return ""
-    return f"inherited from {result.equation.defined_by.__name__} (its variable names)"
-
-
 def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str] | None]:
     """The last line by which an optimizer updates x or what it keeps, and what writes it after those that it needs."""
     cls = type(optimizer)
     lines: list[Line] = []
     with suppress(ValueError, TypeError, OSError):  # without source there are none
         lines = update_lines(cls)
-    places = [i for i, line in enumerate(lines) if line.variable == name]
-    if not places:
+    while lines and lines[-1].variable != name:
+        lines.pop()
+    if not lines:
         return assignment(cls, "update", name), None
-    last = lines[places[-1]]
-    kept = {"x", *optimizer.state_names} - {name}
-    needed = [line for line in lines[: places[-1] + 1] if line.variable not in kept]
+    last, kept = lines[-1], {"x", *optimizer.state_names} - {name}
+    needed = [line for line in lines if line.variable not in kept]
     source = linecache.getline(last.file, last.number).strip()
     equation = Equation(cls, "update", name, last.number, last.file, source)
     # what is added to the gradient before an update; see `Optimizer.apply`

@@ -45,7 +45,7 @@ class Tex(NamedTuple):
 
     def __format__(self, mark: str) -> str:
         """As an operand in a template, where it may be a sum or must be a product; see `matgrad.program.operations`."""
-        return {"sum": self.text, "product": bracketed(self, HADAMARD, PRODUCT)}[mark]
+        return {"sum": self.text, "product": bracketed(self, HADAMARD, PRODUCT), "()": parenthesized(self.text)}[mark]
 
 
 def escape(text: str) -> str:

@@ -20,6 +20,7 @@ import linecache
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -90,36 +91,32 @@ def assignment(cls: type, method: str, name: str) -> Equation:
         for key, f in vars(base).items():
             if callable(f) and (key != "__init__" or method == "__init__"):
                 members.setdefault((base, key) if key == method and has_super else key, f)
-    for f in (function, *members.values()):
-        if found := [node for node in _statements(f) if name in _assigned(node)]:
-            break
-    else:
-        f, found = function, [node for node in _statements(function) if isinstance(node, ast.Return)]
-    try:
-        source = source_of(f)
-    except ValueError:
+    sources = [source for f in (function, *members.values()) if (source := _known_source(f))]
+    for source in sources:
+        if found := [node for node in source.statements if name in _assigned(node)]:
+            return Equation(cls, method, name, found[-1].lineno, source.file, source.text(found[-1]))
+    own = _known_source(function)
+    if own is None:
         return Equation(cls, method, name, 0, "?", f"{method}(…)")
-    line = found[-1].lineno if found else source.node.lineno
-    text = source.text(found[-1]) if found else source.lines[line - 1].strip()
-    return Equation(cls, method, name, line, source.file, text)
+    returned = [node for node in own.statements if isinstance(node, ast.Return)]
+    line = returned[-1].lineno if returned else own.node.lineno
+    return Equation(cls, method, name, line, own.file, own.text(returned[-1]) if returned else own.line(line))
 
 
 def last_line(function: Callable[..., Any]) -> tuple[str, str]:
     """The location and source of the last line of a function; '?' if there is no source."""
-    try:
-        source = source_of(function)
-    except ValueError:
+    source = _known_source(function)
+    if source is None:
         return "?", f"{getattr(function, '__name__', function)}(…)"
     number = source.node.end_lineno or 1
-    return f"{relative_path(source.file)}:{number}", source.lines[number - 1].strip()
+    return f"{relative_path(source.file)}:{number}", source.line(number)
 
 
 @cache
 def label_of(thing: type | Callable[..., Any], quantity: str = "") -> str:
     """The label of a class or function, or of what it computes, such as 'DZ' or 'gradient'; '' if there is none."""
-    try:
-        source = source_of(thing)
-    except ValueError:  # defined in an interactive session
+    source = _known_source(thing)
+    if source is None:  # defined in an interactive session
         return ""
     statements = [node for node in ast.walk(source.node) if isinstance(node, ast.stmt)]
     name = "__call__" if quantity == "value" else quantity
@@ -146,11 +143,9 @@ class Source:
         """The statements without a body of their own, in order; without those of inner functions."""
         return [*_simple_statements(self.node)]
 
-    @property
-    def result(self) -> str | None:
-        """The name of the variable that a function returns."""
-        returned = [node.value for node in self.statements if isinstance(node, ast.Return)]
-        return returned[-1].id if returned and isinstance(returned[-1], ast.Name) else None
+    def line(self, number: int) -> str:
+        """A line of the file."""
+        return self.lines[number - 1].strip()
 
     def text(self, node: ast.stmt) -> str:
         """A statement in one line."""
@@ -162,8 +157,8 @@ class Source:
     def label(self, node: ast.stmt) -> str:
         """The label at the end of a statement, or of the first line of a definition, or alone on the line before."""
         is_definition = isinstance(node, ast.FunctionDef | ast.ClassDef)
-        line = self.lines[(node.lineno if is_definition else node.end_lineno or node.lineno) - 1].rstrip()
-        found = LABEL.search(line) or LABEL.match(self.lines[node.lineno - 2].strip())
+        line = self.line(node.lineno if is_definition else node.end_lineno or node.lineno)
+        found = LABEL.search(line) or LABEL.match(self.line(node.lineno - 1))
         return found[1] if found else ""
 
 
@@ -206,12 +201,11 @@ def _codes_in(file: str, source: str, flags: int) -> set[CodeType]:
     return set(found)
 
 
-def _statements(function: Any) -> list[ast.stmt]:
-    """The statements of any function; none if its source is not available."""
-    try:
-        return source_of(function).statements
-    except ValueError:
-        return []
+def _known_source(thing: Any) -> Source | None:
+    """The source of a function or class; None if it is not available."""
+    with suppress(ValueError):
+        return source_of(thing)
+    return None
 
 
 def _simple_statements(node: ast.AST) -> Iterator[ast.stmt]:
@@ -224,20 +218,18 @@ def _simple_statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 def target_of(node: ast.stmt) -> str | None:
     """The name that a plain assignment assigns to."""
-    match node:
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            return name
-    return None
+    found = node.targets if isinstance(node, ast.Assign) else []
+    return found[0].id if len(found) == 1 and isinstance(found[0], ast.Name) else None
 
 
 def is_equation(node: ast.stmt) -> bool:
     """Whether it assigns to one name and does more than unpack a constant, an attribute or an element of a name."""
     if not isinstance(node, ast.Assign) or target_of(node) is None:
         return False
-    value, is_inside = node.value, False
+    value = node.value
     while isinstance(value, ast.Subscript) or (isinstance(value, ast.Attribute) and value.attr != "T"):
-        value, is_inside = value.value, True
-    return not (isinstance(value, ast.Constant) or (is_inside and isinstance(value, ast.Name)))
+        value = value.value
+    return not (isinstance(value, ast.Constant) or (value is not node.value and isinstance(value, ast.Name)))
 
 
 def is_base_call(node: ast.AST | None, method: str) -> bool:
@@ -274,6 +266,7 @@ def executed(
         return found
     cls, *bases = defining
     source = read(vars(cls)[method])
+    returned = [getattr(node.value, "id", "") for node in source.statements if isinstance(node, ast.Return)]
     for k, node in enumerate(source.statements):
         name, value = target_of(node), getattr(node, "value", None)
         if any(is_base_call(child, method) for child in ast.walk(node)):
@@ -283,7 +276,7 @@ def executed(
             if any((e.name, e.owner) == known_as for e in base.values()):
                 continue  # the value is that of an equation of the base class
         if name and is_equation(node):
-            called = result if result and name == source.result else (name, cls)
+            called = result if result and returned and name == returned[-1] else (name, cls)
             about = called[0], node.lineno, source.file, source.text(node), called[1], cls
             found[cls, method, k] = Equation(layer_class, method, *about)
     return found

@@ -56,8 +56,6 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, FaultError) and isinstance(error.__cause__, Exception):
         return fault_of(error.__cause__)
     frames = list(traceback.walk_tb(error.__traceback__))
-    if not frames:
-        return Fault("", "?", "", _reason(error, ""))
     methods = {i: thing for i, (frame, _) in enumerate(frames) if (thing := _object_of(frame)) is not None}
     if isinstance(error, NotImplementedError) and methods:
         return _missing_method(frames[max(methods)][0])
@@ -88,9 +86,9 @@ def _reason(error: Exception, source: str) -> str:
 
 def _missing_method(frame: FrameType) -> Fault:
     """The fault of a class that does not define the abstract method that a frame runs."""
-    cls, location, text = type(_object_of(frame)), "?", ""
+    cls = type(_object_of(frame))
+    location, text = "?", f"class {cls.__name__}"
     with suppress(ValueError):
         source = source_of(cls)  # type: ignore[arg-type]
-        line = source.node.lineno
-        location, text = f"{relative_path(source.file)}:{line}", source.lines[line - 1].strip()
-    return Fault(f"{cls.__name__}.{frame.f_code.co_name}", location, text or f"class {cls.__name__}", "is not defined")
+        location, text = f"{relative_path(source.file)}:{source.node.lineno}", source.line(source.node.lineno)
+    return Fault(f"{cls.__name__}.{frame.f_code.co_name}", location, text, "is not defined")

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from functools import cache, partial, update_wrapper
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 from matgrad.inspection.equations import METHODS, Equation, Place, definers, executed, is_base_call, is_equation, read
 from matgrad.layers.layer import Layer
@@ -45,31 +45,23 @@ def replaced(thing: Any, method: str, call: Callable[..., Any]) -> Iterator[None
         own.update(before)
 
 
-class _Observation:
-    """What a layer has while it is observed: hooks, the equations of its class, and the methods added to the object."""
+class _Observation(NamedTuple):
+    """What a layer has while it is observed."""
 
-    def __init__(self, layer: Layer) -> None:
-        found = {method: executed(type(layer), method) for method in METHODS}
-        self.equations = found["feedforward"] | found["backpropagate"]
-        names = [method for method in METHODS if found[method] and method not in vars(layer)]
-        self.methods = {method: _instrumented_method(layer, type(layer).__mro__, method) for method in names}
-        self.hooks: list[Hook] = []
-
-    def __call__(self, layer: Layer, place: Place, value: Any) -> Any:
-        equation = self.equations.get(place)
-        if equation is not None:
-            for hook in tuple(self.hooks):
-                value = hook(layer, equation, value)
-        return value
+    equations: dict[Place, Equation]  # of its class
+    methods: dict[str, MethodType]  # that are added to the object
+    hooks: list[Hook]
 
 
 @contextmanager
 def _observed(layer: Layer, hook: Hook) -> Iterator[None]:
     """Observe one layer: the first hook adds instrumented methods to the object, the last one removes them."""
-    own = vars(layer)
+    own, classes = vars(layer), type(layer).__mro__
     if "_observation" not in own:
-        added = _Observation(layer)
-        own.update(added.methods, _observation=added)
+        found = {method: executed(type(layer), method) for method in METHODS}
+        names = [method for method in METHODS if found[method] and method not in own]
+        methods = {method: _instrumented_method(layer, classes, method) for method in names}
+        own.update(methods, _observation=_Observation(found["feedforward"] | found["backpropagate"], methods, []))
     observation = own["_observation"]
     observation.hooks.append(hook)
     try:
@@ -99,7 +91,10 @@ def _instrumented(cls: type, function: FunctionType, original: CodeType) -> Func
 
     def observe(layer: Layer, k: int, value: Any) -> Any:
         observation = vars(layer).get("_observation")
-        return value if observation is None else observation(layer, (cls, method, k), value)
+        equation = observation and observation.equations.get((cls, method, k))
+        for hook in tuple(observation.hooks) if observation and equation else ():
+            value = hook(layer, equation, value)
+        return value
 
     def base(parent: Any) -> Callable[..., Any]:
         classes = parent.__self_class__.__mro__

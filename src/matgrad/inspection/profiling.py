@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Array
@@ -100,21 +99,17 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         """The texts under the headings of a table."""
+        cells = [f"{self.seconds:.4f}" if self.seconds else "–", f"{100 * self.share:.1f} %", str(self.calls)]
+        for x in (self.flops, self.bytes):
+            cells += [quantity(x), "" if x is None or not self.seconds else f"{x / self.seconds / 1e9:.1f}"]
+        return tuple(cells)
 
-        def rate(amount: int | None) -> str:
-            return "" if amount is None or not self.seconds else f"{amount / self.seconds / 1e9:.1f}"
-
-        seconds = f"{self.seconds:.4f}" if self.seconds else "–"
-        numbers = seconds, f"{100 * self.share:.1f} %", str(self.calls)
-        return *numbers, quantity(self.flops), rate(self.flops), quantity(self.bytes), rate(self.bytes)
-
-    def add(self, seconds: float, calls: int, cost: Cost | None = None) -> None:
-        """Add a number of calls; the cost is that of one call."""
+    def add(self, seconds: float, calls: int, flops: int | None = None, bytes: int | None = None) -> None:
+        """Add a number of calls, and what they cost together."""
         self.seconds += seconds
         self.calls += calls
-        if cost is not None:
-            self.flops = (self.flops or 0) + calls * cost.flops
-            self.bytes = (self.bytes or 0) + calls * cost.bytes
+        if flops is not None and bytes is not None:
+            self.flops, self.bytes = (self.flops or 0) + flops, (self.bytes or 0) + bytes
 
 
 class Profile:
@@ -136,13 +131,14 @@ class Profile:
         if not self.seconds:
             return []
         phases = self.phases()
-        rows = [
-            self._rows[segment]
-            for segment in sorted(phases, key=lambda x: PHASES.index(phases[x]))
-            if segment in self._rows
-        ]
+        ordered = sorted(phases, key=lambda segment: PHASES.index(phases[segment]))
+        rows = [self._rows[segment] for segment in ordered if segment in self._rows]
         if kind == "brief":
-            rows = [_sum(phase, group) for phase, group in groupby(rows, lambda row: phases[row.name])]
+            sums: dict[str, Row] = {}
+            for row in rows:
+                total = sums.setdefault(phases[row.name], Row(phases[row.name], None))
+                total.add(row.seconds, max(row.calls - total.calls, 0), row.flops, row.bytes)
+            rows = [*sums.values()]
         rest = self.seconds - sum(row.seconds for row in rows)
         rows.append(Row(REST, None, max(rest, 0.0), calls=self.batches))
         for row in rows:
@@ -212,7 +208,7 @@ class Profile:
             for executor in executors:
                 self.batches += executor.runs
                 for segment, cost in costs_of(executor.program).items():
-                    self._row(segment).add(0.0, executor.runs, cost)
+                    self._row(segment).add(0.0, executor.runs, *(executor.runs * x for x in cost or ()))
                 seconds = executor.seconds
                 for value, segment in equations_of(executor.program).items():
                     self._row(segment).seconds += seconds[value]
@@ -231,7 +227,7 @@ class Profile:
         def mark(segment: str, result: Any) -> None:
             backend.wait(values_of(result))
             if segment not in skipped:
-                self._row(segment).add(time.perf_counter() - self._last, 1, costs.get(segment))
+                self._row(segment).add(time.perf_counter() - self._last, 1, *(costs.get(segment) or ()))
             self._last = time.perf_counter()
 
         self.batches += 1
@@ -258,27 +254,14 @@ class Profile:
         return self.running(-1)
 
 
-def _sum(phase: str, rows: Iterable[Row]) -> Row:
-    """The row of a phase, with the sums of its segments."""
-    total = Row(phase, None)
-    for row in rows:
-        total.seconds += row.seconds
-        total.calls = max(total.calls, row.calls)
-        if row.flops is not None and row.bytes is not None:
-            total.flops, total.bytes = (total.flops or 0) + row.flops, (total.bytes or 0) + row.bytes
-    return total
-
-
 # -- segments --------------------------------------------------------------------------------
 # A segment is an equation of a layer (``layer 1 ActivationLayer.DW``), the rest of a method of a layer
 # (``layer 1 ActivationLayer.feedforward``), the gradient of the loss (``SoftmaxCrossEntropyLoss.gradient``),
 # ``clip_gradients``, or the update of a parameter (``layer 1 MomentumOptimizer.W``).
 
-Mark = Callable[[str, Any], None]  # a segment, and its result
-
 
 @contextmanager
-def _marked(M: MultilayerPerceptron, loss: Any, mark: Mark) -> Iterator[None]:
+def _marked(M: MultilayerPerceptron, loss: Any, mark: Callable[[str, Any], None]) -> Iterator[None]:
     """After each segment of a training step of M, ``mark(segment, result)`` is called while the context lasts.
 
     The segment is '' for what comes between two segments. Equations are marked if the source of a layer can be read.
@@ -297,11 +280,11 @@ def _marked(M: MultilayerPerceptron, loss: Any, mark: Mark) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(observed((layer for _, layer in M.walk()), mark_equation))
-        calls: list[tuple[Any, str, str, str]] = []
+        calls: list[tuple[Any, str, str, str]] = [(M, "optimize", CLIP, "")]
+        calls.append((M, "backpropagate", full_name("", loss, "gradient"), ""))
         for i, layer in M.walk():
             calls += [(layer, method, "", full_name(i, layer, method)) for method in (*METHODS, "optimize")]
             calls += [(x, "apply", "", full_name(i, x, name)) for name, x in layer._optimizers.items()]
-        calls += [(M, "backpropagate", full_name("", loss, "gradient"), ""), (M, "optimize", CLIP, "")]
         for thing, method, before, after in calls:
             stack.enter_context(replaced(thing, method, partial(marked, before, after)))
         yield
@@ -329,13 +312,7 @@ def profile_of(M: MultilayerPerceptron) -> Profile | None:
     return next((p for p in reversed(_profiles) if p.M is M), None)
 
 
-def counted(M: MultilayerPerceptron) -> AbstractContextManager[None]:
-    """Count the time that passes inside, if M is profiled."""
+def counted(M: MultilayerPerceptron, sign: int = 1) -> AbstractContextManager[None]:
+    """Count the time that passes inside, if M is profiled; with sign -1, exclude it in the middle of training."""
     p = profile_of(M)
-    return nullcontext() if p is None else p.running()
-
-
-def paused(M: MultilayerPerceptron) -> AbstractContextManager[None]:
-    """Exclude the time that passes inside, in the middle of training, if M is profiled."""
-    p = profile_of(M)
-    return nullcontext() if p is None else p.paused()
+    return nullcontext() if p is None else p.running(sign)

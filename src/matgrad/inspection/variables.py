@@ -139,11 +139,8 @@ class Watch:
 
     def _when_computed(self, V: Variable) -> int:
         """The index of the equation of DV, or of another one with its name, in `trace`."""
-        own = [
-            (e == V.equation, i)
-            for i, (path, e, _) in enumerate(self.trace)
-            if path == V.path and e.name == V.equation.name
-        ]
+        run = [(path, e.name, e == V.equation, i) for i, (path, e, _) in enumerate(self.trace)]
+        own = [x[2:] for x in run if x[:2] == (V.path, V.equation.name)]
         return max(own, default=(False, len(self.trace)))[1]
 
 
@@ -156,16 +153,13 @@ def _values_with_gradients(executed: Sequence[Equation]) -> list[tuple[Equation,
     once = {e: i for i, e in enumerate(executed) if count[e.file, e.line, e.method] == 1}
     values = {(e.owner, e.name): i for e, i in once.items() if e.method == "feedforward" and e.name != "Y"}
     by_name = {name: i for (_, name), i in values.items()}
-    found: dict[tuple[Any, str], tuple[Equation, int]] = {}  # of two equations with the same name, the last one counts
-    for equation in once:
-        V, owner = equation.name[1:], equation.owner
-        if equation.method == "backpropagate" and equation.name[0] == "D" and V in by_name:
-            found[owner, V] = (equation, values.get((owner, V), by_name[V]))
-    return list(found.values())
+    gradients = [e for e in once if e.method == "backpropagate" and e.name[0] == "D" and e.name[1:] in by_name]
+    last = {(e.owner, e.name[1:]): e for e in gradients}  # of two equations with the same name, the last one counts
+    return [(e, values.get(V, by_name[V[1]])) for V, e in last.items()]
 
 
 def drop_gradients(layer: Layer) -> None:
-    """Set DX and the gradients of all parameters to None, also in the parts, so that none is left of an earlier run."""
+    """Set DX and the gradients of all parameters to None, also in the parts."""
     for _, part in layer.walk():
         for name in ("X", *part.parameters):
             setattr(part, f"D{name}", None)
@@ -181,7 +175,7 @@ class NumericModel:
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, X: Array, T: Array) -> None:
         M = M.clone()
-        for layer in M.layers:
+        for layer in M.layers:  # which may have no parameters, so that M cannot be moved
             layer.to(get_backend("numpy"), "float64")
         self.layers, self.loss, self.watch = M.layers, loss, Watch(dict(M.walk()))
         self.buffers = [(x, name, copy.copy(getattr(x, name))) for x in self.watch.parts.values() for name in x.buffers]
@@ -248,10 +242,8 @@ class NumericModel:
         if np.shape(Y) != (len(X), layer.output_size):
             where = assignment(type(layer), "feedforward", "Y")
             found = "nothing" if Y is None else f"size {size_text(Y)}" if np.shape(Y) else repr(Y)
-            raise ValueError(
-                f"{where}: expected a matrix of size {len(X)} × {layer.output_size}, "
-                f"found {found} ({where.location}: {where.source})"
-            )
+            expected = f"a matrix of size {len(X)} × {layer.output_size}"
+            raise ValueError(f"{where}: expected {expected}, found {found} ({where.location}: {where.source})")
         return Y
 
     def _backpropagate(self, Y: Any, DY: Any, first: int) -> int:

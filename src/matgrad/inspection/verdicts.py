@@ -101,8 +101,7 @@ def gradient_checks(layer: Layer, X: Matrix, algebra: SymbolicAlgebra) -> list[C
     cls, sizes = type(layer), algebra.about
     watch, value, problem = _run(layer, X, algebra)
     if problem:
-        where = assignment(cls, "feedforward", "Y")
-        return [judged(cls, "Y", where.origin, sizes, f"is wrong: {problem}")]
+        return [judged(cls, "Y", assignment(cls, "feedforward", "Y").origin, sizes, f"is wrong: {problem}")]
     checks = []
     for V in watch.variables("", algebra.is_same):
         part = watch.parts[V.path]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any
 
 import matgrad.program.operations as program_operations
 from matgrad.foundation.notation import (
@@ -33,165 +36,148 @@ from matgrad.foundation.notation import (
 )
 
 SizeSymbols = tuple[str | None, str | None]  # the symbols for the numbers of rows and columns; None if unknown
-_UNKNOWN: SizeSymbols = (None, None)
-_FUNCTIONS = {row.name: row for row in program_operations.OPERATIONS.values() if row.rule == "* -> *"}
-_ELEMENTWISE = {"sign", "clip", "inv_sqrt", "log_sigmoid", "positive", *_FUNCTIONS, *FUNCTIONS}
+UNKNOWN: SizeSymbols = (None, None)
+_RULES = {name: row.rule.replace("*", "m n") for name, row in program_operations.ROWS.items()}  # of their sizes
+_RULES |= dict.fromkeys(("positive", *FUNCTIONS), "m n -> m n") | {"product_on": "K D, K N, N D -> K D"}
+
+
+@dataclass(frozen=True)
+class Term:
+    """An expression in LaTeX, and what is known of its value."""
+
+    tex: Tex
+    size: SizeSymbols = UNKNOWN
+    names: frozenset[str] = frozenset()  # of the variables in it
+    name: str = ""  # of a variable
+    value: Any = ...  # of a constant, or of a condition that is decided
+
+    @property
+    def text(self) -> str:
+        """The LaTeX."""
+        return self.tex.text
 
 
 class Typesetter:
     """Typesets expressions; `sizes` has the symbols for the numbers of rows and columns of the matrices, by name."""
 
+    this = ""  # the name of the object whose attributes are variables, if any
+
     def __init__(self, sizes: dict[str, SizeSymbols]) -> None:
         self.sizes = sizes
 
-    def __call__(self, node: ast.expr) -> Tex:
+    def __call__(self, node: ast.expr) -> Term:
         """The expression in LaTeX; what has no notation is quoted."""
         match node:
             case ast.Name(id=name):
-                return symbol(name)
+                return self.variable(name)
             case ast.Constant(value=value):
-                return number(value)
-            case ast.Attribute(value=X, attr="T"):
-                return superscript(self(X), r"\top")
+                return Term(number(value), value=value)
+            case ast.Attribute(value=operand, attr="T"):
+                X = self(operand)
+                return Term(superscript(X.tex, r"\top"), X.size[::-1], X.names)
             case ast.Attribute(attr=name):
-                return symbol(name)
-            case ast.UnaryOp(op=ast.USub(), operand=X):
-                return minus(self(X))
-            case ast.UnaryOp(op=ast.Not(), operand=X):
-                return Tex(rf"\text{{not }} {bracketed(self(X))}", SUM)
+                return Term(symbol(name))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                X = self(operand)
+                return Term(minus(X.tex), X.size, X.names)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return Term(Tex(rf"\text{{not }} {bracketed(self(operand).tex)}", SUM))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](self(left), self(right))
+                X, Y = self(left), self(right)
+                size = X.size if isinstance(op, ast.Div) else known(X.size, Y.size)
+                size = (X.size[0], Y.size[1]) if isinstance(op, ast.MatMult) else size
+                return Term(_OPERATORS[type(op)](X.tex, Y.tex), size, X.names | Y.names)
             case ast.BoolOp(op=op, values=values):
                 word = r" \text{ and } " if isinstance(op, ast.And) else r" \text{ or } "
-                return Tex(word.join(bracketed(self(v), *range(SUM, ATOM)) for v in values), CASES)
+                return Term(Tex(word.join(bracketed(self(v).tex, *range(SUM, ATOM)) for v in values), CASES))
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _RELATIONS:
-                return Tex(f"{self(left).text} {_RELATIONS[type(op)]} {self(right).text}", CASES)
-            case ast.Subscript(value=ast.Attribute(value=X, attr="shape"), slice=ast.Constant(value=0 | 1 as k)):
-                rows, columns = self.size(X)
-                named = (rows or rf"\operatorname{{rows}}({self(X).text})") if k == 0 else columns
-                return Tex(named or rf"\operatorname{{columns}}({self(X).text})")
+                X, Y = self(left), self(right)
+                is_decided = isinstance(op, ast.Is | ast.IsNot) and X.value is Y.value is None
+                value = isinstance(op, ast.Is) if is_decided else ...
+                return Term(Tex(f"{X.text} {_RELATIONS[type(op)]} {Y.text}", CASES), value=value)
+            case ast.Subscript(ast.Attribute(operand, "shape"), ast.Constant(int(k))) if k in (0, 1):
+                X, side = self(operand), ("rows", "columns")[k]
+                return Term(Tex(X.size[k] or rf"\operatorname{{{side}}}({X.text})"))
             case ast.IfExp():
                 return self._cases(node)
             case ast.Call():
-                return self._call(node)
-        return Tex(rf"\texttt{{{escape(ast.unparse(node))}}}")
+                return self.call(node.func, node)
+        return Term(Tex(rf"\texttt{{{escape(ast.unparse(node))}}}"))
+
+    def variable(self, name: str) -> Term:
+        """A variable; a gradient has the size of its matrix, and an updated matrix that of the matrix before."""
+        sizes = [self.sizes.get(name, UNKNOWN)]
+        for of in (name[:-1] if name.endswith("'") else "", name[1:] if gradient(name) else ""):
+            sizes += [self.variable(of).size] if of and None in sizes[0] else []
+        return Term(symbol(name), known(*sizes), frozenset({name}), name)
 
     def condition(self, test: ast.expr) -> str:
         """A condition in LaTeX; a name that is tested as a boolean is a number."""
-        is_letter = isinstance(test, ast.Name) and not is_word(test.id)
-        return self(test).text + (r" \neq 0" if is_letter else "")
+        found = self(test)
+        return found.text + (r" \neq 0" if found.name and not is_word(found.name) else "")
 
-    def _cases(self, node: ast.expr) -> Tex:
-        rows = []
+    def _cases(self, node: ast.expr) -> Term:
+        """What a conditional expression is in each case that is possible."""
+        rows: list[str] = []
+        found: list[Term] = []
         while isinstance(node, ast.IfExp):
-            rows.append(rf"{self(node.body).text} & \text{{if }} {self.condition(node.test)}")
-            node = node.orelse
-        rows.append(rf"{self(node).text} & \text{{otherwise}}")
-        return Tex(r"\begin{cases} " + r" \\ ".join(rows) + r" \end{cases}", CASES)
+            choice = self(node.test).value
+            if not isinstance(choice, bool):
+                found.append(self(node.body))
+                rows.append(rf"{found[-1].text} & \text{{if }} {self.condition(node.test)}")
+            node = node.body if choice is True else node.orelse
+        found.append(self(node))
+        if not rows:
+            return found[0]
+        rows.append(rf"{found[-1].text} & \text{{otherwise}}")
+        tex = Tex(r"\begin{cases} " + r" \\ ".join(rows) + r" \end{cases}", CASES)
+        return Term(tex, known(*(X.size for X in found)), frozenset().union(*(X.names for X in found)))
 
-    def _call(self, node: ast.Call) -> Tex:
-        name, args = function_name(node), list(node.args)
-        plain = not any(isinstance(arg, ast.Starred) for arg in args)
-        operation = OPERATIONS.get(name)
-        if operation and plain and len(args) in operation[0]:
-            tex = operation[1](self, *args)
-            if tex is not None:
-                return tex
-        match node.func:
-            case ast.Attribute(value=f, attr="gradient"):
-                head = (function_symbol(f.id) if isinstance(f, ast.Name) else bracketed(self(f))) + "'"
-            case ast.Attribute(value=X) if not (isinstance(X, ast.Name) and is_word(X.id)):
-                head, args = function_symbol(name), [X, *args]
-            case ast.Name() | ast.Attribute() if name.endswith("_jacobian") and len(args) == 1:
-                x = self(args[0]).text
-                head = rf"\frac{{\partial}}{{\partial {x}}} {function_symbol(name.removesuffix('_jacobian'))}"
-            case ast.Name() | ast.Attribute():
-                head = function_symbol(name)
-            case _:
-                head = bracketed(self(node.func))
+    def call(self, func: ast.expr, node: ast.Call) -> Term:
+        """A function of arguments, of which those that are None are left out."""
+        args = [X for X in map(self, node.args) if X.value is not None]
+        if isinstance(func, ast.Attribute) and getattr(func.value, "id", None) != self.this:
+            name, thing = func.attr, self(func.value)
+        else:
+            f, thing = self(func), None
+            name = f.name
+        if name == "apply" and len(node.args) == 2 and isinstance(applied := node.args[0], ast.Name | ast.Attribute):
+            return self.call(applied, ast.Call(applied, node.args[1:], []))
+        size = self._size_of_call(name, args) if args else UNKNOWN
+        names = frozenset({name}).union(*(X.names for X in args))
+        counts, write = OPERATIONS.get(name, ((), None))
+        is_plain = not any(isinstance(x, ast.Starred) for x in node.args)
+        if tex := write(*args) if write and is_plain and len(args) in counts else None:
+            return Term(tex, size, names)
+        if thing and name == "gradient":
+            head = (function_symbol(thing.name) if thing.name else bracketed(thing.tex)) + "'"
+        elif thing and not (thing.name and is_word(thing.name)):
+            head, args = function_symbol(name), [thing, *args]
+        elif name.endswith("_jacobian") and len(args) == 1:
+            head = rf"\frac{{\partial}}{{\partial {args[0].text}}} {function_symbol(name.removesuffix('_jacobian'))}"
+        else:
+            head = function_symbol(name) if name else bracketed(f.tex)
         options = [rf"{symbol(k.arg).text} = {self(k.value).text}" for k in node.keywords if k.arg and k.arg != "like"]
-        inner = ", ".join([*(self(arg).text for arg in args), *options])
-        return Tex(head + parenthesized(inner), PRODUCT if head.startswith(r"\frac") else ATOM)
+        inner = parenthesized(", ".join([*(X.text for X in args), *options]))
+        return Term(Tex(head + inner, PRODUCT if head.startswith(r"\frac") else ATOM), size, names)
 
-    # -- sizes -----------------------------------------------------------------------------------
-    def size(self, node: ast.expr) -> SizeSymbols:
-        """The symbols for the numbers of rows and columns, as far as they follow from known sizes."""
-        match node:
-            case ast.Name(id=name):
-                return self._size_of_name(name)
-            case ast.Attribute(value=X, attr="T"):
-                return self.size(X)[::-1]
-            case ast.UnaryOp(operand=X) | ast.BinOp(left=X, op=ast.Div()):
-                return self.size(X)
-            case ast.BinOp(left=X, op=ast.MatMult(), right=Y):
-                return self.size(X)[0], self.size(Y)[1]
-            case ast.BinOp(left=X, right=Y) | ast.IfExp(body=X, orelse=Y):
-                return known(self.size(X), self.size(Y))
-            case ast.Call(args=args) if args:
-                return self._size_of_call(function_name(node), args)
-        return _UNKNOWN
-
-    def _size_of_name(self, name: str) -> SizeSymbols:
-        """A gradient has the size of its matrix, and an updated matrix that of the matrix before."""
-        size = self.sizes.get(name, _UNKNOWN)
-        if None in size and name.endswith("'"):
-            size = known(size, self._size_of_name(name[:-1]))
-        return known(size, self._size_of_name(name[1:])) if None in size and gradient(name) else size
-
-    def _size_of_call(self, name: str, args: list[ast.expr]) -> SizeSymbols:
-        first = self.size(args[0])
-        match name, args:
-            case "hadamard", [_, Y]:
-                return known(first, self.size(Y))
-            case "product_on", [_, A, B]:
-                return known((self.size(A)[0], self.size(B)[1]), first)
-            case "row_repeat", [_, m]:
-                return self(m).text, first[1]
-            case "column_repeat", [_, n]:
-                return first[0], self(n).text
-            case (("ones" | "zeros"), [m, *n]):
-                return self(m).text, self(n[0]).text if n else "1"
-            case (("columns_sum" | "columns_mean" | "columns_max"), _):
-                return "1", first[1]
-            case (("rows_sum" | "rows_mean" | "rows_max"), _):
-                return first[0], "1"
-        return first if name in _ELEMENTWISE else _UNKNOWN
-
-    def ones(self, *sizes: str | None) -> Tex:
-        """1_N or 1_{NK}; 1 if the size is unknown."""
-        return Tex(f"1{index(sizes)}")
-
-    def elements_sum(self, X: ast.expr) -> Tex:
-        """1_Nᵀ · X · 1_K; a column vector (K = 1) or a row vector (N = 1) needs only one of the two."""
-        N, K = self.size(X)
-        left = self(X) if N == "1" else product(superscript(self.ones(N), r"\top"), self(X))
-        return left if K == "1" else product(left, self.ones(K))
-
-    def mean(self, total: Tex, count: str | None) -> Tex | None:
-        """The total divided by the count, if the count is known."""
-        return fraction(total, Tex(count)) if count else None
-
-    def dot(self, x: ast.expr, y: ast.expr) -> Tex:
-        """The product xᵀy of column vectors or xyᵀ of row vectors; ⟨x, y⟩ if it is unknown which they are."""
-        rows, columns = known(self.size(x), self.size(y))
-        if "1" not in (rows, columns):
-            return Tex(rf"\langle {self(x).text}, {self(y).text} \rangle")
-        a, b = self(x), self(y)
-        return product(*((a, superscript(b, r"\top")) if rows == "1" else (superscript(a, r"\top"), b)), dot=None)
+    def _size_of_call(self, name: str, args: list[Term]) -> SizeSymbols:
+        """By the rule of the operation, in which each size has its first symbol that is known."""
+        if name in ("ones", "zeros"):
+            return args[0].text, args[1].text if args[1:] else "1"
+        operands, _, result = _RULES.get(name, "").partition(" -> ")
+        repeated = {"row_repeat": "m", "column_repeat": "n"}.get(name)
+        found: dict[str, str | None] = {repeated: args[1].text} if repeated and len(args) == 2 else {}
+        for sizes, X in zip(operands.split(", "), args, strict=False):
+            found = dict(zip(sizes.split(), X.size, strict=False)) | {k: n for k, n in found.items() if n}
+        known_sizes = [n if n == "1" else found.get(n) for n in result.split()]
+        return (known_sizes[0], known_sizes[1]) if len(known_sizes) == 2 else UNKNOWN
 
 
 def known(*sizes: SizeSymbols) -> SizeSymbols:
     """For rows and for columns, the first symbol that is known."""
     rows, columns = (next((s for s in symbols if s), None) for symbols in zip(*sizes, strict=True))
     return rows, columns
-
-
-def function_name(node: ast.Call) -> str:
-    """The name of the called function, without the object or module before it."""
-    match node.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Tex, Tex], Tex]] = {
@@ -208,35 +194,68 @@ _RELATIONS: dict[type[ast.cmpop], str] = {
 }  # fmt: skip
 
 
-def _as_in_programs(row: program_operations.Operation) -> Callable[[Typesetter, ast.expr], Tex]:
-    """The notation that an elementwise function has in programs."""
-    assert isinstance(row.latex, program_operations.Notation)
-    template, binds = row.latex
-    return lambda t, X: Tex(template.format(t(X)), {"sum": SUM, "unary": POWER, "atom": ATOM}[binds])
+# -- the table -----------------------------------------------------------------------------------
 
 
-# the table: the possible numbers of arguments, and the notation (None if a size is unknown)
+def _ones(*sizes: str | None) -> Tex:
+    """1_N or 1_{NK}; 1 if the size is unknown."""
+    return Tex(f"1{index(sizes)}")
+
+
+def _row(n: str | None) -> Tex:
+    return superscript(_ones(n), r"\top")
+
+
+def _total(X: Term, over: str) -> Tex:
+    """1_Nᵀ · X, X · 1_K, or 1_Nᵀ · X · 1_K, without what is 1 for a column vector or a row vector."""
+    N, K = X.size
+    result = product(_row(N), X.tex) if over == "N" or (over == "NK" and N != "1") else X.tex
+    return product(result, _ones(K)) if over == "K" or (over == "NK" and K != "1") else result
+
+
+def _mean(X: Term, over: str) -> Tex | None:
+    """The sum over the rows or columns divided by their number, if that is known."""
+    count = X.size[over == "K"]
+    return fraction(_total(X, over), Tex(count)) if count else None
+
+
+def _dot(x: Term, y: Term) -> Tex:
+    """The product xᵀy of column vectors or xyᵀ of row vectors; ⟨x, y⟩ if it is unknown which they are."""
+    rows, columns = known(x.size, y.size)
+    if "1" not in (rows, columns):
+        return Tex(rf"\langle {x.text}, {y.text} \rangle")
+    a, b = (x.tex, superscript(y.tex, r"\top")) if rows == "1" else (superscript(x.tex, r"\top"), y.tex)
+    return product(a, b, dot=None)
+
+
+def _as_in_programs(template: str, binds: str) -> Callable[[Term], Tex]:
+    """The notation that a function has in programs."""
+    template = template.replace("({0:sum})", "{0:()}")
+    return lambda X: Tex(template.format(X.tex), {"sum": SUM, "unary": POWER, "atom": ATOM}[binds])
+
+
+# the possible numbers of arguments, and the notation (None if a size is unknown)
 OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[..., Tex | None]]] = {
-    **{name: ((1,), _as_in_programs(row)) for name, row in _FUNCTIONS.items() if row.latex and name not in FUNCTIONS},
-    "zeros": ((1, 2), lambda t, *n: Tex(f"0{index(tuple(t(k).text for k in n))}")),
-    "ones": ((1, 2), lambda t, *n: t.ones(*(t(k).text for k in n))),
-    "identity": ((1,), lambda t, n: Tex(rf"\mathbb{{I}}{index((t(n).text,))}")),
-    "dot": ((2,), lambda t, x, y: t.dot(x, y)),
-    "hadamard": ((2,), lambda t, X, Y: product(t(X), t(Y), HADAMARD, r"\odot")),
-    "diag": ((1,), lambda t, X: Tex(r"\mathrm{diag}" + parenthesized(t(X).text))),
-    "Diag": ((1,), lambda t, x: Tex(r"\mathrm{Diag}" + parenthesized(t(x).text))),
-    "elements_sum": ((1,), lambda t, X: t.elements_sum(X)),
-    "column_repeat": ((2,), lambda t, x, n: product(t(x), superscript(t.ones(t(n).text), r"\top"))),
-    "row_repeat": ((2,), lambda t, x, m: product(t.ones(t(m).text), t(x))),
-    "columns_sum": ((1,), lambda t, X: product(superscript(t.ones(t.size(X)[0]), r"\top"), t(X))),
-    "rows_sum": ((1,), lambda t, X: product(t(X), t.ones(t.size(X)[1]))),
-    "columns_max": ((1,), lambda t, X: Tex(rf"\max{parenthesized(t(X).text)}_{{\text{{col}}}}")),
-    "rows_max": ((1,), lambda t, X: Tex(rf"\max{parenthesized(t(X).text)}_{{\text{{row}}}}")),
-    "columns_mean": ((1,), lambda t, X: t.mean(OPERATIONS["columns_sum"][1](t, X), t.size(X)[0])),
-    "rows_mean": ((1,), lambda t, X: t.mean(OPERATIONS["rows_sum"][1](t, X), t.size(X)[1])),
-    "apply": ((2,), lambda t, f, X: t(ast.Call(f, [X], [])) if isinstance(f, ast.Name | ast.Attribute) else None),
-    "inv_sqrt": ((1, 2), lambda t, X, *e: superscript(total(t(X), "+", t(*e)) if e else t(X), r"-\frac12")),
-    "log_sigmoid": ((1,), lambda t, X: Tex(r"\log" + parenthesized(r"\sigma" + parenthesized(t(X).text)))),
-    "positive": ((1,), lambda t, X: t(X)),  # it only changes zeros
-    "product_on": ((3,), lambda t, W, A, B: product(t(A), t(B))),  # on the support of W
+    **{
+        name: ((1,), _as_in_programs(*row.latex))
+        for name, row in program_operations.OPERATIONS.items()
+        if isinstance(row.latex, program_operations.Notation) and name not in FUNCTIONS
+        if [field for _, field, _, _ in Formatter().parse(row.latex.template) if field] == ["0"]
+    },
+    "zeros": ((1, 2), lambda *n: Tex(f"0{index(tuple(k.text for k in n))}")),
+    "ones": ((1, 2), lambda *n: _ones(*(k.text for k in n))),
+    "identity": ((1,), lambda n: Tex(rf"\mathbb{{I}}{index((n.text,))}")),
+    "dot": ((2,), _dot),
+    "hadamard": ((2,), lambda X, Y: product(X.tex, Y.tex, HADAMARD, r"\odot")),
+    "elements_sum": ((1,), lambda X: _total(X, "NK")),
+    "column_repeat": ((2,), lambda x, n: product(x.tex, _row(n.text))),
+    "row_repeat": ((2,), lambda x, m: product(_ones(m.text), x.tex)),
+    "columns_sum": ((1,), lambda X: _total(X, "N")),
+    "rows_sum": ((1,), lambda X: _total(X, "K")),
+    "columns_mean": ((1,), lambda X: _mean(X, "N")),
+    "rows_mean": ((1,), lambda X: _mean(X, "K")),
+    "inv_sqrt": ((1, 2), lambda X, *e: superscript(total(X.tex, "+", e[0].tex) if e else X.tex, r"-\frac12")),
+    "log_sigmoid": ((1,), lambda X: Tex(r"\log" + parenthesized(r"\sigma" + parenthesized(X.text)))),
+    "positive": ((1,), lambda X: X.tex),  # it only changes zeros
+    "product_on": ((3,), lambda W, A, B: product(A.tex, B.tex)),  # on the support of W
 }
