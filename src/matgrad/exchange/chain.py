@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -235,22 +235,21 @@ def _linear(affine: Affine, function: ActivationFunction | Softmax | LogSoftmax 
     return layer
 
 
-def _row_names(cls: type[Layer]) -> tuple[str, ...]:
+def row_names(cls: type[Layer]) -> tuple[str, ...]:
     """The parameters and statistics of a layer that normalizes: γ, β, the running mean and variance."""
     return (*cls.parameters, *cls.buffers)
 
 
 def rows_of(layer: Normalizing) -> list[np.ndarray]:
     """The parameters and statistics of a layer, as vectors."""
-    return [getattr(layer, name)[0] for name in _row_names(type(layer))]
+    return [getattr(layer, name)[0] for name in row_names(type(layer))]
 
 
-def normalizing(cls: type[Any], rows: Iterable[np.ndarray], **settings: float) -> Any:
-    """A layer that normalizes batches or examples, with these parameters and statistics."""
-    named = dict(zip(_row_names(cls), rows, strict=True))
-    D = len(named["gamma"])
+def normalizing(cls: type[Any], rows: Mapping[str, np.ndarray], D: int, dtype: str, **settings: float) -> Any:
+    """A layer that normalizes D columns, with these parameters and statistics; by default γ is 1 and β is 0."""
     layer = cls(D, **settings)
-    for name, row in named.items():
+    for name in row_names(cls):
+        row = rows.get(name, getattr(layer, name)[0].astype(dtype))
         if row.shape != (D,):
             raise ValueError(f"{name}: found shape {row.shape}, expected {D} numbers")
         setattr(layer, name, _checked(name, row[None]))
@@ -269,21 +268,13 @@ def _checked(name: str, A: np.ndarray) -> np.ndarray:
 # -- what the tools share -------------------------------------------------------------------------
 
 
-class Names(NamedTuple):
-    """What the tools call a function."""
-
-    torch: str
-    keras: str
-    onnx: str
-
-
-FUNCTIONS = {  # without settings
-    af.ReLUActivation: Names("ReLU", "relu", "Relu"),
-    af.HyperbolicTangentActivation: Names("Tanh", "tanh", "Tanh"),
-    af.SigmoidActivation: Names("Sigmoid", "sigmoid", "Sigmoid"),
-    af.GELUActivation: Names("GELU", "gelu", "Gelu"),
-    af.SiLUActivation: Names("SiLU", "silu", "Swish"),
-    af.SoftplusActivation: Names("Softplus", "softplus", "Softplus"),
+FUNCTIONS = {  # without settings, as PyTorch calls them; Keras has relu, and ONNX has Relu
+    af.ReLUActivation: "ReLU",
+    af.HyperbolicTangentActivation: "Tanh",
+    af.SigmoidActivation: "Sigmoid",
+    af.GELUActivation: "GELU",
+    af.SiLUActivation: "SiLU",
+    af.SoftplusActivation: "Softplus",
 }
 
 

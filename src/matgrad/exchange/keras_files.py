@@ -11,7 +11,7 @@ import math
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, model_of
 from matgrad.foundation.files import naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
-from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
+from matgrad.layers import BatchNormalizationLayer, Layer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 CONFIGURATION, WEIGHTS = "config.json", "model.weights.h5"
@@ -213,27 +213,16 @@ def _activation(layer: Part) -> list[Operation]:
     return [ACTIVATIONS[name]()] if name != "linear" else []
 
 
-def _batch_normalization(layer: Part) -> list[Operation]:
-    settings = {"epsilon": layer.number("epsilon"), "momentum": chain.complement(layer.number("momentum"))}
-    return [chain.normalizing(BatchNormalizationLayer, _rows(layer, "mean", "variance"), **settings)]
-
-
-def _layer_normalization(layer: Part) -> list[Operation]:
-    return [chain.normalizing(LayerNormalizationLayer, _rows(layer), epsilon=layer.number("epsilon"))]
-
-
-def _rows(layer: Part, *statistics: str) -> Iterable[np.ndarray]:
-    """γ and β, 1 and 0 if the layer has none of them, and statistics."""
-    names = [name for name, option in (("gamma", "scale"), ("beta", "center")) if layer.config[option]]
-    found = layer.named(*names, *statistics)
-    if not found:
+def _normalizing(cls: type[Layer], layer: Part) -> list[Operation]:
+    """A normalization of columns or rows, with γ or β only where an option says so."""
+    without = {name for name, option in (("gamma", "scale"), ("beta", "center")) if not layer.config.get(option, True)}
+    rows = layer.named(*(name for name in chain.row_names(cls) if name not in without))
+    if not rows:
         raise ValueError("found scale=False and center=False, expected one of them to be True")
-    like = next(iter(found.values()))
-    return ({"gamma": np.ones_like(like), "beta": np.zeros_like(like)} | found).values()
-
-
-def _rms_normalization(layer: Part) -> list[Operation]:
-    return [chain.normalizing(RMSNormalizationLayer, layer.named("gamma").values(), epsilon=layer.number("epsilon"))]
+    momentum = layer.config.get("momentum")
+    settings = {} if momentum is None else {"momentum": chain.complement(momentum)}
+    D = len(next(iter(rows.values())))
+    return [chain.normalizing(cls, rows, D, layer.dtype, epsilon=layer.number("epsilon"), **settings)]
 
 
 def _relu(layer: Part) -> list[Operation]:
@@ -260,7 +249,7 @@ def _normalization(layer: Part) -> list[Operation]:
 
 
 ACTIVATIONS: dict[str, Callable[[], Any]] = {
-    **{names.keras: function for function, names in chain.FUNCTIONS.items()},
+    **{name.lower(): function for function, name in chain.FUNCTIONS.items()},
     "linear": lambda: None,
     "leaky_relu": lambda: chain.with_slope(0.2),
     "elu": af.ELUActivation,
@@ -273,9 +262,9 @@ READERS: dict[str, Callable[[Part], list[Operation]]] = {
     "Flatten": lambda layer: [],
     "Normalization": _normalization,
     "Dense": _dense,
-    "BatchNormalization": _batch_normalization,
-    "LayerNormalization": _layer_normalization,
-    "RMSNormalization": _rms_normalization,
+    "BatchNormalization": partial(_normalizing, BatchNormalizationLayer),
+    "LayerNormalization": partial(_normalizing, LayerNormalizationLayer),
+    "RMSNormalization": partial(_normalizing, RMSNormalizationLayer),
     "Dropout": lambda layer: [chain.Dropout(layer.number("rate"))],
     "Activation": _activation,
     "ReLU": _relu,

@@ -87,7 +87,7 @@ WRITERS: dict[type, Callable[[Any, str], Made]] = {
     af.TReLUActivation: _thresholded,
     af.ELUActivation: lambda f, dtype: (layers.ELU(f.alpha, dtype=dtype), []),
     **dict.fromkeys(
-        chain.FUNCTIONS, lambda f, dtype: (layers.Activation(chain.FUNCTIONS[type(f)].keras, dtype=dtype), [])
+        chain.FUNCTIONS, lambda f, dtype: (layers.Activation(chain.FUNCTIONS[type(f)].lower(), dtype=dtype), [])
     ),
 }
 

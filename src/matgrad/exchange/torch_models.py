@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -117,7 +118,7 @@ WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
     chain.Dropout: lambda x, dtype: nn.Dropout(x.rate),
     chain.Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
     chain.Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
-    **{function: always(getattr(nn, names.torch)) for function, names in FUNCTIONS.items()},
+    **{function: always(getattr(nn, name)) for function, name in FUNCTIONS.items()},
     af.LeakyReLUActivation: lambda f, dtype: nn.LeakyReLU(chain.slope_of(f)),
     af.AllReLUActivation: lambda f, dtype: nn.LeakyReLU(f.alpha),
     af.TReLUActivation: lambda f, dtype: nn.Threshold(chain.below(f.epsilon, dtype), 0.0),
@@ -198,27 +199,18 @@ def _affine(module: nn.Linear, dtype: str) -> chain.Affine:
     return chain.Affine(SparseMatrix.from_dense(_array(module.weight_orig), support), b)
 
 
-def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> Operation:
+ROWS = {"weight": "gamma", "bias": "beta", "running_mean": "running_mean", "running_var": "running_variance"}
+
+
+def _normalizing(cls: type, module: Any, dtype: str) -> Operation:
+    """A normalization of columns or rows; where it has no ε, it has that of the dtype."""
+    rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
+    epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
+    if cls is not BatchNormalizationLayer:
+        return normalizing(cls, rows, module.normalized_shape[-1], dtype, epsilon=epsilon)
     if module.momentum is None or not module.track_running_stats:
         raise ValueError("expected track_running_stats=True, and a number for momentum")
-    rows = [*_rows(module, module.num_features, dtype), _array(module.running_mean), _array(module.running_var)]
-    return normalizing(BatchNormalizationLayer, rows, epsilon=module.eps, momentum=module.momentum)
-
-
-def _row_normalization(module: nn.LayerNorm | nn.RMSNorm, dtype: str) -> Operation:
-    """A normalization of rows; RMS normalization has no β, and where it has no ε, that of the dtype."""
-    rows = _rows(module, module.normalized_shape, dtype)
-    if isinstance(module, nn.LayerNorm):
-        return normalizing(LayerNormalizationLayer, rows, epsilon=module.eps)
-    epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
-    return normalizing(RMSNormalizationLayer, rows[:1], epsilon=epsilon)
-
-
-def _rows(module: Any, shape: Any, dtype: str) -> list[np.ndarray]:
-    """γ and β of a module that normalizes; 1 and 0 if it has none."""
-    weight, bias = module.weight, getattr(module, "bias", None)
-    gamma = np.ones(shape, dtype) if weight is None else _array(weight)
-    return [gamma, np.zeros(shape, dtype) if bias is None else _array(bias)]
+    return normalizing(cls, rows, module.num_features, dtype, epsilon=epsilon, momentum=module.momentum)
 
 
 def _gelu(module: nn.GELU, dtype: str) -> Operation:
@@ -231,13 +223,13 @@ READERS: dict[type, Callable[[Any, str], Operation]] = {
     nn.Linear: _affine,
     nn.Softmax: always(chain.Softmax),
     nn.LogSoftmax: always(chain.LogSoftmax),
-    nn.BatchNorm1d: _batch_normalization,
-    nn.LayerNorm: _row_normalization,
-    nn.RMSNorm: _row_normalization,
+    nn.BatchNorm1d: partial(_normalizing, BatchNormalizationLayer),
+    nn.LayerNorm: partial(_normalizing, LayerNormalizationLayer),
+    nn.RMSNorm: partial(_normalizing, RMSNormalizationLayer),
     nn.Dropout: lambda module, dtype: chain.Dropout(module.p),
     NormalizeInputs: lambda module, dtype: chain.Normalize(module.normalization),
     DenormalizeOutputs: lambda module, dtype: chain.Denormalize(module.normalization),
-    **{getattr(nn, names.torch): always(function) for function, names in FUNCTIONS.items()},
+    **{getattr(nn, name): always(function) for function, name in FUNCTIONS.items()},
     nn.LeakyReLU: lambda module, dtype: chain.with_slope(module.negative_slope),
     nn.Threshold: lambda module, dtype: af.TReLUActivation(chain.above(module.threshold, dtype)),
     nn.GELU: _gelu,

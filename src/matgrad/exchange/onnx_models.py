@@ -1,11 +1,16 @@
-"""ONNX: a model from an ONNX file whose graph is a chain of known operators; nothing outside the file is read."""
+"""ONNX: a model in evaluation mode as an ONNX file, and from one whose graph is a chain of known operators.
+
+Nothing outside the file is read.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +23,119 @@ from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, Outputs, always, model_of
-from matgrad.exchange.onnx_writing import METADATA
+from matgrad.exchange.chain import Operation, Outputs, always, chain_of, counterpart, model_of
 from matgrad.foundation.files import naming
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
-from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
+from matgrad.foundation.writing import atomic_write
+from matgrad.layers import BatchNormalizationLayer, Layer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
-from matgrad.storage.models import read_description, with_information
+from matgrad.storage.models import model_description, read_description, with_information
 
-OLDEST = 9  # version of the operators
+OPSET, IR = 20, 9  # of November 2023, the first with Gelu
+WITH_RMS = 23, 11  # of May 2025, the first with RMSNormalization; for models that have it
+OLDEST = 9  # version of the operators that are read
+LARGEST = 2**31 - 1  # bytes of an ONNX file
+METADATA = "matgrad"  # the name of the description in the metadata
 DTYPE_OF = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
+
+
+# -- from a model ---------------------------------------------------------------------------------
+
+
+def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) -> None:
+    """Write the model to an ONNX file; see `matgrad.exchange`."""
+    graph = _Graph(M.dtype, sparse)
+    for where, operation in chain_of(M, trains=False):
+        with naming(where):
+            counterpart(WRITERS, operation, "ONNX has no such operator")(graph, operation)
+    arrays = [*graph.constants, *(A for S in graph.sparse_constants for A in (S.values, S.indices))]
+    check_count(sum(len(A.raw_data) for A in arrays), LARGEST, str(path), "bytes of weights")
+    graph.nodes[-1].output[0] = "Y"
+    kind, sizes = helper.np_dtype_to_tensor_dtype(np.dtype(M.dtype)), (M.layers[0].input_size, M.layers[-1].output_size)
+    X, Y = (helper.make_tensor_value_info(name, kind, ["N", n]) for name, n in zip("XY", sizes, strict=True))
+    parts = graph.nodes, "matgrad", [X], [Y], graph.constants
+    proto = helper.make_graph(*parts, sparse_initializer=graph.sparse_constants)
+    opset, ir = WITH_RMS if any(node.op_type == "RMSNormalization" for node in graph.nodes) else (OPSET, IR)
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(proto, opset_imports=opsets, ir_version=ir, producer_name="matgrad")
+    helper.set_model_props(model, {METADATA: json.dumps(model_description(M))})
+    with atomic_write(path) as file:
+        file.write(model.SerializeToString())
+
+
+class _Graph:
+    """The nodes and constants of a graph, whose last output is the input of the next node."""
+
+    def __init__(self, dtype: str, sparse: bool) -> None:
+        self.dtype, self.sparse, self.last = dtype, sparse, "X"
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.sparse_constants: list[onnx.SparseTensorProto] = []
+
+    def add(self, kind: str, *inputs: Any, **attributes: Any) -> _Graph:
+        """Add a node that takes the last output, then names and arrays; returns the graph."""
+        name = f"{kind}{len(self.nodes) + 1}"
+        names = [x if isinstance(x, str) else self._constant(f"{name}.{i}", x) for i, x in enumerate(inputs, start=1)]
+        self.nodes.append(helper.make_node(kind, [self.last, *names], [f"{name}.Y"], name, **attributes))
+        self.last = f"{name}.Y"
+        return self
+
+    def _constant(self, name: str, A: Any) -> str:
+        """The name, under which a matrix or vector is added to the constants."""
+        if isinstance(A, SparseMatrix) and self.sparse:
+            values = numpy_helper.from_array(A.values[0], name)
+            indices = numpy_helper.from_array(A.support.flat(), f"{name}.indices")
+            self.sparse_constants.append(helper.make_sparse_tensor(values, indices, A.shape))
+        else:
+            self.constants.append(numpy_helper.from_array(chain.dense(A).astype(self.dtype, copy=False), name))
+        return name
+
+    def number(self, x: float) -> float:
+        """A number as an attribute, which is a float32 number, also where all else is float64."""
+        if self.dtype != "float32" and float(np.float32(x)) != x:
+            raise ValueError(f"ONNX has the number {x:g} in float32 only; expected M.to(dtype='float32')")
+        return x
+
+
+def _batch_normalization(graph: _Graph, x: BatchNormalizationLayer) -> None:
+    """ONNX has ε in float32; what is left of it in float64 is added to the variance."""
+    epsilon = float(np.float32(x.epsilon))
+    rest = 0.0 if graph.dtype == "float32" else x.epsilon - epsilon
+    *rows, variance = chain.rows_of(x)
+    variance = variance + variance.dtype.type(rest)
+    graph.add("BatchNormalization", *rows, variance, epsilon=epsilon, momentum=chain.complement(x.momentum))
+
+
+def _normalization_of_rows(graph: _Graph, x: LayerNormalizationLayer | RMSNormalizationLayer) -> None:
+    if graph.dtype != "float32":
+        raise ValueError("ONNX normalizes rows in float32 only; expected M.to(dtype='float32')")
+    graph.add(type(x).__name__.removesuffix("Layer"), *chain.rows_of(x), axis=1, epsilon=x.epsilon)
+
+
+WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
+    chain.Affine: lambda graph, x: graph.add("Gemm", x.W, x.b, transB=1),
+    chain.Softmax: lambda graph, x: graph.add("Softmax", axis=1),
+    chain.LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
+    BatchNormalizationLayer: _batch_normalization,
+    LayerNormalizationLayer: _normalization_of_rows,
+    RMSNormalizationLayer: _normalization_of_rows,
+    chain.Normalize: lambda graph, x: graph.add("Sub", x.normalization.offset).add("Div", x.normalization.scale),
+    chain.Denormalize: lambda graph, x: graph.add("Mul", x.normalization.scale).add("Add", x.normalization.offset),
+    **dict.fromkeys(chain.FUNCTIONS, lambda graph, f: graph.add(chain.FUNCTIONS[type(f)].capitalize())),
+    # PRelu has its slope in the dtype of the model, LeakyRelu in float32
+    af.LeakyReLUActivation: lambda graph, f: graph.add("PRelu", np.array([chain.slope_of(f)])),
+    af.AllReLUActivation: lambda graph, f: graph.add("PRelu", np.array([f.alpha])),
+    af.TReLUActivation: lambda graph, f: graph.add(
+        "ThresholdedRelu", alpha=graph.number(chain.below(f.epsilon, graph.dtype))
+    ),
+    af.SiLUActivation: lambda graph, f: graph.add("Sigmoid").add("Mul", graph.nodes[-1].input[0]),
+    af.ELUActivation: lambda graph, f: graph.add("Elu", alpha=graph.number(float(f.alpha))),
+}
+
+
+# -- to a model -----------------------------------------------------------------------------------
 
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
@@ -154,14 +260,11 @@ class Node:
         self.where = f"node {number}{name}, {proto.op_type}"
 
     def attribute(self, name: str, default: Any) -> Any:
-        """The value of an attribute, which has the type of its default."""
+        """The value of an attribute."""
         entry = next((entry for entry in self.proto.attribute if entry.name == name), None)
         if entry is None:
             return default
         value = helper.get_attribute_value(entry)
-        value = value.decode() if isinstance(value, bytes) else value
-        if type(value) is not type(default):
-            raise ValueError(f"{name}: found {value!r}, expected {type(default).__name__}")
         return self.number_of(value) if isinstance(value, float) else value
 
     def number_of(self, x: float) -> float:
@@ -228,21 +331,14 @@ def _row(A: Any) -> np.ndarray:
     return A.reshape(-1)
 
 
-def _batch_normalization(node: Node) -> Operation:
-    settings = {
-        "epsilon": node.attribute("epsilon", 1e-5),
-        "momentum": chain.complement(node.attribute("momentum", 0.9)),
-    }
-    return chain.normalizing(BatchNormalizationLayer, map(_row, node.matrices(4, 4)), **settings)
-
-
-def _row_normalization(node: Node) -> Operation:
-    """A normalization of rows; RMS normalization has no β, and layer normalization may lack it."""
-    rows, is_rms = [_row(A) for A in node.matrices(1, 2)], node.kind == "RMSNormalization"
-    if len(rows) == 1 and not is_rms:
-        rows.append(np.zeros_like(rows[0]))
-    cls = RMSNormalizationLayer if is_rms else LayerNormalizationLayer
-    return chain.normalizing(cls, rows, epsilon=node.attribute("epsilon", 1e-5))
+def _normalizing(cls: type[Layer], node: Node) -> Operation:
+    """A normalization of columns or rows; that of rows may lack β."""
+    names = chain.row_names(cls)
+    rows = [_row(A) for A in node.matrices(len(names) - (cls is LayerNormalizationLayer), len(names))]
+    settings = {"epsilon": node.attribute("epsilon", 1e-5)}
+    if cls is BatchNormalizationLayer:
+        settings["momentum"] = chain.complement(node.attribute("momentum", 0.9))
+    return chain.normalizing(cls, dict(zip(names, rows, strict=False)), len(rows[0]), node.graph.dtype, **settings)
 
 
 def _prelu(node: Node) -> Operation:
@@ -272,8 +368,8 @@ def _normalization(node: Node) -> chain.Normalize | chain.Denormalize:
 
 
 def _gelu(node: Node) -> Operation:
-    if (found := node.attribute("approximate", "none")) != "none":  # too near for a comparison of outputs
-        raise ValueError(f"found approximate={found}, expected none")
+    if (found := node.attribute("approximate", b"none")) != b"none":  # too near for a comparison of outputs
+        raise ValueError(f"found approximate={found.decode()}, expected none")
     return af.GELUActivation()
 
 
@@ -282,12 +378,13 @@ READERS: dict[str, Callable[[Node], Operation | None]] = {
     "MatMul": _matmul,
     "Softmax": always(chain.Softmax),
     "LogSoftmax": always(chain.LogSoftmax),
-    "BatchNormalization": _batch_normalization,
-    "LayerNormalization": _row_normalization,
-    "RMSNormalization": _row_normalization,
+    "BatchNormalization": partial(_normalizing, BatchNormalizationLayer),
+    "LayerNormalization": partial(_normalizing, LayerNormalizationLayer),
+    "RMSNormalization": partial(_normalizing, RMSNormalizationLayer),
     "Sub": _normalization,
     "Mul": _normalization,
-    **{names.onnx: always(function) for function, names in chain.FUNCTIONS.items()},
+    **{name.capitalize(): always(function) for function, name in chain.FUNCTIONS.items() if name != "SiLU"},
+    "Swish": always(af.SiLUActivation),
     "LeakyRelu": lambda node: chain.with_slope(node.attribute("alpha", 0.01)),
     "PRelu": _prelu,
     "ThresholdedRelu": lambda node: af.TReLUActivation(chain.above(node.attribute("alpha", 1.0), node.graph.dtype)),
