@@ -46,14 +46,21 @@ class Normalization:
             return cls.none(D)
         if kind == "standard" and is_scipy(X):
             raise ValueError(f"the normalization {kind!r} would make a sparse X dense; expected 'unit' or 'none'")
+        offset: Any = 0
+        scale: Any = 1
         if kind == "standard":
-            return cls(kind, *_rows(*_mean_and_deviation(X)))
-        if is_scipy(X):
-            high = abs(X).max(axis=0).toarray() if value_range is None else max(map(abs, value_range))
-            return cls(kind, *_rows(np.zeros(D), np.broadcast_to(high, (1, D))))
-        low, high = (X.min(axis=0), X.max(axis=0)) if value_range is None else value_range
-        offset, high = (np.full(D, A, dtype=np.float64) for A in (low, high))
-        return cls(kind, *_rows(offset, high - offset))
+            offset, scale = _mean_and_deviation(X)
+        elif is_scipy(X):
+            scale = abs(X).max(axis=0).toarray() if value_range is None else max(map(abs, value_range))
+        else:
+            offset, high = (X.min(axis=0), X.max(axis=0)) if value_range is None else value_range
+            scale = np.subtract(high, offset, dtype=np.float64)
+        with np.errstate(over="ignore", under="ignore"):
+            a, b = (np.full((1, D), A, np.float64).astype(np.float32) for A in (offset, scale))
+        b[b == 0] = 1
+        if len(wrong := np.flatnonzero(~np.isfinite(a + b))):
+            raise ValueError(f"column {wrong[0]}: the range of its values is too wide for float32")
+        return cls(kind, a, b)
 
     def apply(self, X: Any) -> Any:
         """(X - offset) / scale for an N×D matrix X, as float64 if X is that, else as float32; X itself for 'none'."""
@@ -86,14 +93,3 @@ def _mean_and_deviation(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = X.mean(axis=0, dtype=np.float64)
     squares = sum(np.square(X[i : i + ROWS] - mean).sum(axis=0) for i in range(0, len(X), ROWS))
     return mean, np.sqrt(squares / len(X))
-
-
-def _rows(offset: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as 1×D float32 matrices, with scale 1 in place of 0, and a check that they are finite."""
-    with np.errstate(over="ignore", under="ignore"):
-        a, b = (A.astype(np.float32).reshape(1, -1) for A in (offset, scale))
-    b[b == 0] = 1
-    wrong = np.flatnonzero(~np.isfinite(a + b))
-    if len(wrong):
-        raise ValueError(f"column {wrong[0]}: the range of its values is too wide for float32")
-    return a, b
