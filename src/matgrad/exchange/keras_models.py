@@ -16,7 +16,7 @@ from keras import layers
 
 from matgrad import activation_functions as af
 from matgrad.exchange import chain
-from matgrad.exchange.chain import chain_of, counterpart, model_of, rows_of
+from matgrad.exchange.chain import FUNCTIONS, chain_of, counterpart, model_of
 from matgrad.exchange.keras_files import SMALLEST, Part, operations_of, parts_in
 from matgrad.foundation.files import naming
 from matgrad.foundation.writing import atomic_write
@@ -29,66 +29,59 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
     model = keras.Sequential([keras.Input((M.layers[0].input_size,), dtype=M.dtype)])
     for where, operation in chain_of(M):
         with naming(where):
-            layer, weights = counterpart(WRITERS, operation, "Keras has no such layer")(operation, M.dtype)
+            cls, settings = counterpart(WRITERS, operation, "Keras has no such layer")(operation, M.dtype)
+            layer = getattr(layers, cls)(**settings, dtype=M.dtype)
             model.add(layer)
-            if weights:
-                layer.set_weights(weights)
+            if isinstance(operation, chain.Affine):
+                layer.set_weights([chain.dense(operation.W).T, operation.b])
+            elif isinstance(operation, chain.Normalizing):
+                layer.set_weights(chain.rows_of(operation))
     return model
 
 
-Made = tuple[layers.Layer, list[np.ndarray]]
+Layer = tuple[str, dict[str, Any]]  # its class and its settings
 
 
-def _dense(x: chain.Affine, dtype: str) -> Made:
-    layer = layers.Dense(x.W.shape[0], kernel_initializer="zeros", dtype=dtype)
-    return layer, [chain.dense(x.W).T, x.b]
-
-
-def _batch_normalization(x: BatchNormalizationLayer, dtype: str) -> Made:
-    momentum = chain.complement(x.momentum)
-    return layers.BatchNormalization(epsilon=x.epsilon, momentum=momentum, dtype=dtype), rows_of(x)
-
-
-def _normalization(x: chain.Normalize | chain.Denormalize, dtype: str) -> Made:
+def _normalization(x: chain.Normalize | chain.Denormalize, dtype: str) -> Layer:
     """A normalization, of which Keras keeps the squares of the scales."""
     offset, scale = (A[0].astype(dtype) for A in (x.normalization.offset, x.normalization.scale))
     with np.errstate(over="ignore", under="ignore"):
         variance = scale * scale
     if (scale < SMALLEST).any() or (np.sqrt(variance) != scale).any():
         raise ValueError(f"Keras keeps the squares of scales, expected scales from {SMALLEST:g} to 1e19")
-    options: dict[str, Any] = {"invert": isinstance(x, chain.Denormalize), "dtype": dtype}
-    return layers.Normalization(mean=offset, variance=variance, **options), []
+    return "Normalization", {"mean": offset, "variance": variance, "invert": isinstance(x, chain.Denormalize)}
 
 
-def _leaky(alpha: float, dtype: str) -> Made:
+def _leaky(alpha: float) -> Layer:
     if alpha < 0:
         raise ValueError(f"has a slope of {alpha:g}, which is negative; Keras has positive ones only")
-    return layers.LeakyReLU(alpha, dtype=dtype), []
+    return "LeakyReLU", {"negative_slope": alpha}
 
 
-def _thresholded(f: af.TReLUActivation, dtype: str) -> Made:
+def _thresholded(f: af.TReLUActivation, dtype: str) -> Layer:
     if f.epsilon <= 0:
         raise ValueError(f"has the threshold {f.epsilon:g}; Keras has positive ones only")
-    return layers.ReLU(threshold=chain.below(f.epsilon, dtype), dtype=dtype), []
+    return "ReLU", {"threshold": chain.below(f.epsilon, dtype)}
 
 
-WRITERS: dict[type, Callable[[Any, str], Made]] = {
-    chain.Affine: _dense,
-    chain.Softmax: lambda x, dtype: (layers.Softmax(dtype=dtype), []),
-    chain.LogSoftmax: lambda x, dtype: (layers.Activation("log_softmax", dtype=dtype), []),
-    BatchNormalizationLayer: _batch_normalization,
-    LayerNormalizationLayer: lambda x, dtype: (layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
-    RMSNormalizationLayer: lambda x, dtype: (layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
-    chain.Dropout: lambda x, dtype: (layers.Dropout(x.rate, dtype=dtype), []),
+WRITERS: dict[type, Callable[[Any, str], Layer]] = {
+    chain.Affine: lambda x, dtype: ("Dense", {"units": x.W.shape[0], "kernel_initializer": "zeros"}),
+    chain.Softmax: lambda x, dtype: ("Softmax", {}),
+    chain.LogSoftmax: lambda x, dtype: ("Activation", {"activation": "log_softmax"}),
+    BatchNormalizationLayer: lambda x, dtype: (
+        "BatchNormalization",
+        {"epsilon": x.epsilon, "momentum": chain.complement(x.momentum)},
+    ),
+    LayerNormalizationLayer: lambda x, dtype: ("LayerNormalization", {"epsilon": x.epsilon}),
+    RMSNormalizationLayer: lambda x, dtype: ("RMSNormalization", {"epsilon": x.epsilon}),
+    chain.Dropout: lambda x, dtype: ("Dropout", {"rate": x.rate}),
     chain.Normalize: _normalization,
     chain.Denormalize: _normalization,
-    af.LeakyReLUActivation: lambda f, dtype: _leaky(chain.slope_of(f), dtype),
-    af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha, dtype),
+    af.LeakyReLUActivation: lambda f, dtype: _leaky(chain.slope_of(f)),
+    af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha),
     af.TReLUActivation: _thresholded,
-    af.ELUActivation: lambda f, dtype: (layers.ELU(f.alpha, dtype=dtype), []),
-    **dict.fromkeys(
-        chain.FUNCTIONS, lambda f, dtype: (layers.Activation(chain.FUNCTIONS[type(f)].lower(), dtype=dtype), [])
-    ),
+    af.ELUActivation: lambda f, dtype: ("ELU", {"alpha": f.alpha}),
+    **dict.fromkeys(FUNCTIONS, lambda f, dtype: ("Activation", {"activation": FUNCTIONS[type(f)].lower()})),
 }
 
 
