@@ -77,7 +77,11 @@ class Denormalize:
 
 
 Normalizing = BatchNormalizationLayer | LayerNormalizationLayer | RMSNormalizationLayer  # with matrices of NumPy
-NORMALIZING: tuple[type[Layer], ...] = (BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer)
+NORMALIZING: dict[str, type[Layer]] = {  # as ONNX and Keras call them
+    "BatchNormalization": BatchNormalizationLayer,
+    "LayerNormalization": LayerNormalizationLayer,
+    "RMSNormalization": RMSNormalizationLayer,
+}
 Operation = Affine | ActivationFunction | Softmax | LogSoftmax | Normalizing | Dropout | Normalize | Denormalize
 Chain = Iterable[tuple[str, Operation]]
 
@@ -90,7 +94,7 @@ OPERATIONS: dict[type[Layer], Callable[[Any], list[Operation]]] = {
     ActivationLayer: lambda layer: [Affine(layer.W, layer.b[0]), layer.act],
     SoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), Softmax()],
     LogSoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), LogSoftmax()],
-    **dict.fromkeys(NORMALIZING, lambda layer: [layer]),
+    **dict.fromkeys(NORMALIZING.values(), lambda layer: [layer]),
     DropoutLayer: lambda layer: [Dropout(layer.dropout)],
 }
 OPERATIONS |= {DROPOUT_LAYERS[cls]: OPERATIONS[cls] for cls in DROPOUT_LAYERS.keys() & OPERATIONS.keys()}

@@ -26,7 +26,6 @@ from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, model_of
 from matgrad.foundation.files import naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
-from matgrad.layers import BatchNormalizationLayer, Layer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 CONFIGURATION, WEIGHTS = "config.json", "model.weights.h5"
@@ -213,8 +212,9 @@ def _activation(layer: Part) -> list[Operation]:
     return [ACTIVATIONS[name]()] if name != "linear" else []
 
 
-def _normalizing(cls: type[Layer], layer: Part) -> list[Operation]:
+def _normalizing(layer: Part) -> list[Operation]:
     """A normalization of columns or rows, with γ or β only where an option says so."""
+    cls = chain.NORMALIZING[layer.kind]
     without = {name for name, option in (("gamma", "scale"), ("beta", "center")) if not layer.config.get(option, True)}
     rows = layer.named(*(name for name in chain.row_names(cls) if name not in without))
     if not rows:
@@ -262,9 +262,7 @@ READERS: dict[str, Callable[[Part], list[Operation]]] = {
     "Flatten": lambda layer: [],
     "Normalization": _normalization,
     "Dense": _dense,
-    "BatchNormalization": partial(_normalizing, BatchNormalizationLayer),
-    "LayerNormalization": partial(_normalizing, LayerNormalizationLayer),
-    "RMSNormalization": partial(_normalizing, RMSNormalizationLayer),
+    **dict.fromkeys(chain.NORMALIZING, _normalizing),
     "Dropout": lambda layer: [chain.Dropout(layer.number("rate"))],
     "Activation": _activation,
     "ReLU": _relu,

@@ -10,7 +10,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,12 @@ from onnx.reference import ReferenceEvaluator
 
 from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
-from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, Outputs, always, chain_of, counterpart, model_of
 from matgrad.foundation.files import naming
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 from matgrad.foundation.writing import atomic_write
-from matgrad.layers import BatchNormalizationLayer, Layer, LayerNormalizationLayer, RMSNormalizationLayer
+from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -148,14 +146,10 @@ def from_onnx(path: str | Path) -> MultilayerPerceptron:
             _, information = read_description(texts[METADATA], "the description")
         graph = Graph(proto, file_limit(path))
         M = model_of(_operations(graph), graph.run)
-        M.normalization = _of_kind(information.get("normalize"), M.normalization)
-        M.target_normalization = _of_kind(information.get("normalize_targets"), M.target_normalization)
+        for name, key in (("normalization", "normalize"), ("target_normalization", "normalize_targets")):
+            if getattr(M, name) is not None and information.get(key) not in (None, "none"):
+                setattr(M, name, replace(getattr(M, name), kind=information[key]))
         return with_information(M, information, "the description")
-
-
-def _of_kind(kind: str | None, normalization: Normalization | None) -> Normalization | None:
-    """A normalization with the name that the file has for it."""
-    return normalization if normalization is None or kind in (None, "none") else replace(normalization, kind=kind)
 
 
 def _read(path: str | Path) -> onnx.ModelProto:
@@ -261,10 +255,8 @@ class Node:
 
     def attribute(self, name: str, default: Any) -> Any:
         """The value of an attribute."""
-        entry = next((entry for entry in self.proto.attribute if entry.name == name), None)
-        if entry is None:
-            return default
-        value = helper.get_attribute_value(entry)
+        values = {entry.name: helper.get_attribute_value(entry) for entry in self.proto.attribute}
+        value = values.get(name, default)
         return self.number_of(value) if isinstance(value, float) else value
 
     def number_of(self, x: float) -> float:
@@ -298,29 +290,17 @@ def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
         raise ValueError(f"the last node has the output {graph.last!r}, expected {graph.output!r}")
 
 
-def _gemm(node: Node) -> chain.Affine:
-    W, *bias = node.matrices(1, 2)
-    return _affine(W if node.attribute("transB", 0) else _transposed(W), *bias)
-
-
-def _matmul(node: Node) -> chain.Affine:
-    (W,) = node.matrices(1, 1)
-    add = node.graph.follow("Add")
-    return _affine(_transposed(W), *(add.matrices(1, 1, commutes=True) if add else ()))
-
-
-def _transposed(W: Any) -> Any:
-    """Wᵀ for a dense matrix W."""
-    if not isinstance(W, np.ndarray):
-        raise ValueError("found transposed sparse weights, expected those of a Gemm with transB=1")
-    return W.T
-
-
-def _affine(W: Any, b: np.ndarray | None = None) -> chain.Affine:
+def _affine(node: Node) -> chain.Affine:
     """X Wᵀ + 1_N b, with a b that is repeated where ONNX repeats it, and 0 where there is none."""
+    W, *bias = node.matrices(1, 2)
+    if node.kind == "MatMul" and (add := node.graph.follow("Add")):
+        bias = add.matrices(1, 1, commutes=True)
     if len(W.shape) != 2 or 0 in W.shape:
         raise ValueError(f"found weights of shape {W.shape}, expected a matrix")
-    b = np.zeros(1, W.dtype) if b is None else _row(b)
+    if not (is_transposed := node.attribute("transB", 0)) and isinstance(W, SparseMatrix):
+        raise ValueError("found transposed sparse weights, expected those of a Gemm with transB=1")
+    W = W if is_transposed else W.T
+    b = _row(bias[0]) if bias else np.zeros(1, W.dtype)
     return chain.Affine(W, np.repeat(b, W.shape[0]) if len(b) == 1 else b)
 
 
@@ -331,8 +311,9 @@ def _row(A: Any) -> np.ndarray:
     return A.reshape(-1)
 
 
-def _normalizing(cls: type[Layer], node: Node) -> Operation:
+def _normalizing(node: Node) -> Operation:
     """A normalization of columns or rows; that of rows may lack β."""
+    cls = chain.NORMALIZING[node.kind]
     names = chain.row_names(cls)
     rows = [_row(A) for A in node.matrices(len(names) - (cls is LayerNormalizationLayer), len(names))]
     settings = {"epsilon": node.attribute("epsilon", 1e-5)}
@@ -357,14 +338,14 @@ def _sigmoid(node: Node) -> Operation:
 def _normalization(node: Node) -> chain.Normalize | chain.Denormalize:
     """(X - offset) / scale or Y·scale + offset, which are two nodes."""
     is_inverse = node.kind == "Mul"
-    (first,) = node.matrices(1, 1, commutes=is_inverse)
+    first = _row(*node.matrices(1, 1, commutes=is_inverse))
     after = node.graph.follow("Add" if is_inverse else "Div")
     if after is None:
         raise ValueError("expected a Sub, then a Div, or a Mul, then an Add, as in a normalization")
-    (second,) = after.matrices(1, 1, commutes=is_inverse)
+    second = _row(*after.matrices(1, 1, commutes=is_inverse))
     if is_inverse:
-        return chain.Denormalize(chain.normalization_of(_row(second), _row(first)))
-    return chain.Normalize(chain.normalization_of(_row(first), _row(second)))
+        return chain.Denormalize(chain.normalization_of(second, first))
+    return chain.Normalize(chain.normalization_of(first, second))
 
 
 def _gelu(node: Node) -> Operation:
@@ -374,13 +355,11 @@ def _gelu(node: Node) -> Operation:
 
 
 READERS: dict[str, Callable[[Node], Operation | None]] = {
-    "Gemm": _gemm,
-    "MatMul": _matmul,
+    "Gemm": _affine,
+    "MatMul": _affine,
     "Softmax": always(chain.Softmax),
     "LogSoftmax": always(chain.LogSoftmax),
-    "BatchNormalization": partial(_normalizing, BatchNormalizationLayer),
-    "LayerNormalization": partial(_normalizing, LayerNormalizationLayer),
-    "RMSNormalization": partial(_normalizing, RMSNormalizationLayer),
+    **dict.fromkeys(chain.NORMALIZING, _normalizing),
     "Sub": _normalization,
     "Mul": _normalization,
     **{name.capitalize(): always(function) for function, name in chain.FUNCTIONS.items() if name != "SiLU"},
