@@ -69,11 +69,8 @@ class Normalize:
     normalization: Normalization
 
 
-@dataclass(frozen=True, eq=False)
-class Denormalize:
+class Denormalize(Normalize):
     """Y·scale + offset, after all other operations."""
-
-    normalization: Normalization
 
 
 Normalizing = BatchNormalizationLayer | LayerNormalizationLayer | RMSNormalizationLayer  # with matrices of NumPy
@@ -82,7 +79,7 @@ NORMALIZING: dict[str, type[Layer]] = {  # as ONNX and Keras call them
     "LayerNormalization": LayerNormalizationLayer,
     "RMSNormalization": RMSNormalizationLayer,
 }
-Operation = Affine | ActivationFunction | Softmax | LogSoftmax | Normalizing | Dropout | Normalize | Denormalize
+Operation = Affine | ActivationFunction | Softmax | LogSoftmax | Normalizing | Dropout | Normalize
 Chain = Iterable[tuple[str, Operation]]
 
 
@@ -196,7 +193,7 @@ def _assembled(operations: list[tuple[str, Operation]]) -> MultilayerPerceptron:
 
 def _columns(operation: Operation) -> int | None:
     """The number of columns of the matrix that an operation takes; None if it takes any."""
-    if isinstance(operation, Normalize | Denormalize):
+    if isinstance(operation, Normalize):
         return operation.normalization.scale.shape[1]
     if isinstance(operation, Affine):
         return operation.W.shape[1]
@@ -206,12 +203,12 @@ def _columns(operation: Operation) -> int | None:
 def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
     """Add an operation on `size` columns: a layer, the function of the last layer, or a normalization."""
     last = M.layers[-1] if M.layers else None
-    if isinstance(operation, Normalize):
+    if isinstance(operation, Denormalize):
+        M.target_normalization = operation.normalization
+    elif isinstance(operation, Normalize):
         if last is not None or M.normalization is not None:
             raise ValueError("expected a normalization of the inputs before all layers")
         M.normalization = operation.normalization
-    elif isinstance(operation, Denormalize):
-        M.target_normalization = operation.normalization
     elif isinstance(operation, Affine):
         M.layers.append(_linear(operation))
     elif isinstance(operation, Normalizing):

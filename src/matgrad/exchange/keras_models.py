@@ -42,7 +42,7 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
 Layer = tuple[str, dict[str, Any]]  # its class and its settings
 
 
-def _normalization(x: chain.Normalize | chain.Denormalize, dtype: str) -> Layer:
+def _normalization(x: chain.Normalize, dtype: str) -> Layer:
     """A normalization, of which Keras keeps the squares of the scales."""
     offset, scale = (A[0].astype(dtype) for A in (x.normalization.offset, x.normalization.scale))
     with np.errstate(over="ignore", under="ignore"):

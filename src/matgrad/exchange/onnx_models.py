@@ -335,7 +335,7 @@ def _sigmoid(node: Node) -> Operation:
     return af.SigmoidActivation() if product is None else af.SiLUActivation()
 
 
-def _normalization(node: Node) -> chain.Normalize | chain.Denormalize:
+def _normalization(node: Node) -> chain.Normalize:
     """(X - offset) / scale or Y·scale + offset, which are two nodes."""
     is_inverse = node.kind == "Mul"
     first = _row(*node.matrices(1, 1, commutes=is_inverse))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,11 +53,6 @@ class _Rows(nn.Module):
         self.kind = normalization.kind
         self.register_buffer("offset", torch.tensor(normalization.offset, dtype=dtype))
         self.register_buffer("scale", torch.tensor(normalization.scale, dtype=dtype))
-
-    @property
-    def normalization(self) -> Normalization:
-        """The normalization that it was made from."""
-        return chain.normalization_of(_array(self.offset), _array(self.scale), self.kind)
 
     def extra_repr(self) -> str:
         return self.kind
@@ -213,6 +207,10 @@ def _normalizing(cls: type, module: Any, dtype: str) -> Operation:
     return normalizing(cls, rows, module.num_features, dtype, epsilon=epsilon, momentum=module.momentum)
 
 
+def _normalization(cls: type[chain.Normalize], module: _Rows, dtype: str) -> Operation:
+    return cls(chain.normalization_of(_array(module.offset), _array(module.scale), module.kind))
+
+
 def _gelu(module: nn.GELU, dtype: str) -> Operation:
     if module.approximate != "none":  # which differs too little for a comparison of outputs
         raise ValueError(f"found approximate={module.approximate}, expected none")
@@ -227,8 +225,8 @@ READERS: dict[type, Callable[[Any, str], Operation]] = {
     nn.LayerNorm: partial(_normalizing, LayerNormalizationLayer),
     nn.RMSNorm: partial(_normalizing, RMSNormalizationLayer),
     nn.Dropout: lambda module, dtype: chain.Dropout(module.p),
-    NormalizeInputs: lambda module, dtype: chain.Normalize(module.normalization),
-    DenormalizeOutputs: lambda module, dtype: chain.Denormalize(module.normalization),
+    NormalizeInputs: partial(_normalization, chain.Normalize),
+    DenormalizeOutputs: partial(_normalization, chain.Denormalize),
     **{getattr(nn, name): always(function) for function, name in FUNCTIONS.items()},
     nn.LeakyReLU: lambda module, dtype: chain.with_slope(module.negative_slope),
     nn.Threshold: lambda module, dtype: af.TReLUActivation(chain.above(module.threshold, dtype)),
@@ -278,5 +276,5 @@ def _like(description: dict[str, Any], information: dict[str, Any]) -> Multilaye
         ("target_normalization", information.get("normalize_targets"), M.layers[-1].output_size),
     ):
         if kind is not None:
-            setattr(M, attribute, replace(Normalization.none(size), kind=kind))
+            setattr(M, attribute, Normalization(kind, np.zeros((1, size), np.float32), np.ones((1, size), np.float32)))
     return M
