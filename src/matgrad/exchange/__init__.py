@@ -51,7 +51,7 @@ def to_keras(M: MultilayerPerceptron) -> Any:
 def from_keras(model: Any) -> MultilayerPerceptron:
     """The model that a Keras model is, or a .keras file, of which no code is run; a missing bias becomes 0."""
     if isinstance(model, str | Path):
-        return _tool("keras_files", "h5py", "keras").load_keras(model)
+        return _tool("keras_models", "h5py", "keras").load_keras(model)
     return _tool("keras_models", "keras").from_keras(model)
 
 
