@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -36,9 +35,9 @@ class Column:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the categories differ and the fill is one of them or, without categories, a finite number."""
+        """Whether the categories differ and the fill is one of them or, without categories, a number."""
         if self.categories is None:
-            return self.fill is None or (isinstance(self.fill, float) and math.isfinite(self.fill))
+            return self.fill is None or isinstance(self.fill, float)
         return 0 < len(set(self.categories)) == len(self.categories) and self.fill in (None, *self.categories)
 
     def __str__(self) -> str:

@@ -293,13 +293,13 @@ def counterpart(table: Mapping[type, T], thing: Any, problem: str) -> T:
 
 def normalization_of(offset: np.ndarray, scale: np.ndarray, kind: str = "standard") -> Normalization:
     """The normalization with these numbers, which must be those of float32."""
-    rows = [A.astype(np.float32).reshape(1, -1) for A in (offset, scale)]
-    for row, A in zip(rows, (offset, scale), strict=True):
-        if not np.isfinite(row).all() or (row != A.reshape(1, -1)).any() or row.shape != rows[0].shape:
-            raise ValueError("offset and scale of a normalization: expected as many float32 numbers of both")
-    if (rows[1] <= 0).any():
-        raise ValueError("scale of a normalization: expected positive float32 numbers")
-    return Normalization(kind, *rows)
+    a, s = rows = [A.astype(np.float32).reshape(1, -1) for A in (offset, scale)]
+    are_exact = np.array_equal(a, offset.reshape(1, -1)) and np.array_equal(s, scale.reshape(1, -1))
+    if not are_exact or a.shape != s.shape or not np.isfinite(rows).all() or (s <= 0).any():
+        raise ValueError(
+            "offset and scale of a normalization: expected as many float32 numbers of both, scales above 0"
+        )
+    return Normalization(kind, a, s)
 
 
 def slope_of(f: af.LeakyReLUActivation) -> float:

@@ -252,16 +252,15 @@ def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
     if model["class_name"] == "Functional":
         _check_chain(model["config"], layers)
     group, seen = _member(group, "layers", h5py.Group), Counter[str]()
-    shape, is_flat = None, True
+    shape = None  # of the inputs, before the layer that takes them
     for layer in layers:
         kind, config = layer["class_name"], layer["config"]
         if kind == "InputLayer":
             shape = config["batch_shape"]
-            is_flat = len(shape) == 2
             continue
-        if not is_flat and kind not in ("Flatten", *MODELS):
+        if shape is not None and len(shape) != 2 and kind not in ("Flatten", *MODELS):
             raise ValueError(f"found inputs of shape {shape}, expected examples × features, or a layer Flatten first")
-        is_flat = True
+        shape = None
         part = Part(kind, config, [])
         if kind not in MODELS:
             with naming(part.where):

@@ -34,7 +34,6 @@ from matgrad.storage.models import model_description, read_description, with_inf
 OPSET, IR = 20, 9  # of November 2023, the first with Gelu
 WITH_RMS = 23, 11  # of May 2025, the first with RMSNormalization; for models that have it
 OLDEST = 9  # version of the operators that are read
-LARGEST = 2**31 - 1  # bytes of an ONNX file
 METADATA = "matgrad"  # the name of the description in the metadata
 DTYPE_OF = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
 
@@ -48,8 +47,6 @@ def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) 
     for where, operation in chain_of(M, trains=False):
         with naming(where):
             counterpart(WRITERS, operation, "ONNX has no such operator")(graph, operation)
-    arrays = [*graph.constants, *(A for S in graph.sparse_constants for A in (S.values, S.indices))]
-    check_count(sum(len(A.raw_data) for A in arrays), LARGEST, str(path), "bytes of weights")
     graph.nodes[-1].output[0] = "Y"
     kind, sizes = helper.np_dtype_to_tensor_dtype(np.dtype(M.dtype)), (M.layers[0].input_size, M.layers[-1].output_size)
     X, Y = (helper.make_tensor_value_info(name, kind, ["N", n]) for name, n in zip("XY", sizes, strict=True))
