@@ -158,7 +158,7 @@ def _compare(operations: list[tuple[str, Operation]], X: np.ndarray, run: Run) -
     if _agrees(operations, outputs.pop(""), X):
         return
     ends = {where: i for i, (where, _) in enumerate(operations, start=1)}  # the last operation of each part
-    wrong = (where for where, Y in outputs.items() if not _agrees(operations[: ends[where]], Y, X))
+    wrong = (where for where, Y in outputs.items() if where in ends and not _agrees(operations[: ends[where]], Y, X))
     raise ValueError(
         f"{next(wrong, 'the model')}: for a random batch of {len(X)}, its outputs are not those of the layers that "
         "were read: it has a setting, a hook or a method of its own that cannot be exchanged"
@@ -296,9 +296,7 @@ def normalization_of(offset: np.ndarray, scale: np.ndarray, kind: str = "standar
     a, s = rows = [A.astype(np.float32).reshape(1, -1) for A in (offset, scale)]
     are_exact = np.array_equal(a, offset.reshape(1, -1)) and np.array_equal(s, scale.reshape(1, -1))
     if not are_exact or a.shape != s.shape or not np.isfinite(rows).all() or (s <= 0).any():
-        raise ValueError(
-            "offset and scale of a normalization: expected as many float32 numbers of both, scales above 0"
-        )
+        raise ValueError("offset and scale of a normalization: expected as many float32 numbers of both, scales > 0")
     return Normalization(kind, a, s)
 
 

@@ -174,8 +174,7 @@ def outputs_of(parts: list[Part], X: np.ndarray, model: keras.Model | None = Non
             layer.build(Y.shape)
             layer.load_own_variables({str(i): A for i, A in enumerate(part.arrays)})
             Y = layer(Y, training=False)
-            if part.kind not in ("Identity", "Flatten"):
-                found[part.where] = keras.ops.convert_to_numpy(Y)
+            found[part.where] = keras.ops.convert_to_numpy(Y)
         if model is not None:
             shape = (len(X), *model.input_shape[1:])  # a layer Flatten takes examples of any shape
             Y = model(X.reshape(shape), training=False)

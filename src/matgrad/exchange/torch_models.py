@@ -153,8 +153,7 @@ def _outputs(module: nn.Module, parts: Parts, X: np.ndarray) -> chain.Outputs:
     yield "", _array(module(Y))
     for where, part in parts:
         Y = part(Y)
-        if type(part) is not nn.Flatten:
-            yield where, _array(Y)
+        yield where, _array(Y)
 
 
 def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
@@ -166,11 +165,10 @@ def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
             if id(part) in seen:
                 raise ValueError("occurs twice, and would have two copies of its weights")
             seen.add(id(part))
-            if type(part) is nn.Flatten:
-                continue
             problem = f"expected an nn.Sequential of modules of these types, not of derived ones: {known}"
             operation = counterpart(READERS, part, problem)(part, dtype)
-        yield where, operation
+        if operation is not None:
+            yield where, operation
 
 
 def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -217,7 +215,8 @@ def _gelu(module: nn.GELU, dtype: str) -> Operation:
     return af.GELUActivation()
 
 
-READERS: dict[type, Callable[[Any, str], Operation]] = {
+READERS: dict[type, Callable[[Any, str], Operation | None]] = {
+    nn.Flatten: lambda module, dtype: None,
     nn.Linear: _affine,
     nn.Softmax: always(chain.Softmax),
     nn.LogSoftmax: always(chain.LogSoftmax),
