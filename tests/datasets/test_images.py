@@ -59,7 +59,11 @@ def test_all_spellings_are_read(tmp_path: Path, dotted: bool, gz: bool, reader):
         (TRAIN, idx(IMAGES)[:-1], "found 104 bytes after the header, expected 105"),
         (TRAIN, idx(IMAGES) + b"\0", "found 106 bytes after the header, expected 105"),
         (TRAIN, idx(CLASSES) + bytes(20), "found the magic number 2049, expected 2051"),
-        (TRAIN, struct.pack(">4I", 2051, 7, 0, 5), "images of 0×5 and"),
+        (
+            TRAIN,
+            struct.pack(">4I", 2051, 7, 0, 5),
+            r"Xtrain: expected a matrix with at least one row, found shape \(7, 0\)",
+        ),
         (TRAIN, struct.pack(">4I", 2051, *[2**32 - 1] * 3) + b"xyz", "found 3 bytes after the header"),
         (TRAIN, idx(IMAGES[:6]), "Xtrain has 6 rows and .*Ttrain has 7"),
         (

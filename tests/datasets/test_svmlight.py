@@ -55,7 +55,7 @@ def test_a_test_file_has_the_same_features_and_classes(tmp_path: Path):
     np.testing.assert_array_equal(data.Xtest.toarray(), Xt.toarray().astype(np.float32))
     assert data.Ttest.tolist() == [1, 2, 0]
     test.write_text("4 1:2\n")
-    with pytest.raises(DataError, match=r"test\.svm: found target 4, expected one of the classes of .*train\.svm"):
+    with pytest.raises(DataError, match=r"test\.svm: found target 4, expected one of the classes of the training file"):
         svmlight(train, test=test)
 
 

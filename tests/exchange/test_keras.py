@@ -13,7 +13,7 @@ from exchange_support import D, K, assert_near, examples, trained
 from keras import layers
 
 import matgrad as mg
-from matgrad.exchange import keras_files, save_keras
+from matgrad.exchange import keras_models, save_keras
 from matgrad.exchange.keras_models import own_warnings_ignored
 
 
@@ -130,7 +130,7 @@ def test_what_has_no_counterpart_is_refused_by_its_name(make, message: str):
 def test_the_first_layer_that_differs_is_named_also_of_a_file(tmp_path, monkeypatch):
     model = sequential(layers.Dense(4, "relu"), layers.Dense(4, "tanh", name="second"), layers.Dense(K))
     path = save(model, tmp_path / "model.keras")
-    monkeypatch.setitem(keras_files.ACTIVATIONS, "tanh", mg.SigmoidActivation)
+    monkeypatch.setitem(keras_models.ACTIVATIONS, "tanh", mg.SigmoidActivation)
     for source in (model, path):
         with pytest.raises(ValueError, match="layer 'second', Dense: for a random batch of 16, its outputs are not"):
             mg.from_keras(source)

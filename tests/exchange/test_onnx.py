@@ -118,7 +118,6 @@ def test_normalizations_of_rows_are_read(tmp_path, kind: str, opset: int):
         ([LINEAR, node("Relu", "X")], "node 2 .*: expected a chain of nodes, here one that takes 'Z'"),
         ([LINEAR, node("Tanh", "Z"), node("Tanh", "b", "T")], "node 3 'my Tanh', Tanh: expected a chain"),
         ([node("Gemm", "X W b", transB=1, speed=2.0)], "cannot be run on a batch"),
-        ([node("Gemm", "X W b", transB=1.0)], "transB: found 1.0, expected int"),
         ([node("Gemm", "W X", transB=1)], "found the inputs W, X"),
         ([node("Gemm", "X W b")], r"found a bias of shape \(4,\), expected 5 numbers"),
         ([LINEAR, node("LayerNormalization", "Z b b", stash_type=11)], "cannot be run on a batch"),

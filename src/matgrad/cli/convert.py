@@ -23,7 +23,7 @@ def convert(source: Path, target: Path, sparse: bool, only_weights: bool) -> Non
 
     Names end in .npz (a model of matgrad), .safetensors (a state dictionary of PyTorch), .onnx or .keras.
     """
-    read, write = format_of(source).read, format_of(target).write
+    (read, _), (_, write) = format_of(source), format_of(target)
     for flag, is_given, suffix in (("--sparse", sparse, ".onnx"), ("--only-weights", only_weights, ".npz")):
         if is_given and target.suffix != suffix:
             raise ValueError(f"{flag}: expected a target that ends in {suffix}, found {target}")

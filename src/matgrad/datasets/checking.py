@@ -50,9 +50,6 @@ def as_array(A: Any, where: str) -> Any:
         return np.asarray(A)
     from scipy.sparse import csr_array
 
-    if A.ndim != 2:
-        raise ValueError(f"{where}: expected a matrix with at least one row, found shape {A.shape}")
-    check_numbers(A, where)
     B = csr_array(A)
     if not B.has_canonical_format:
         B = B.copy()  # not to change A
@@ -79,20 +76,15 @@ def check_dense(A: Any, where: str) -> None:
         raise TypeError(f"{where}: found {found}; expected {expected}")
 
 
-def check_numbers(A: Any, where: str) -> None:
-    """Raise if the elements are not real numbers."""
-    if A.dtype.kind not in "fiub":
-        raise ValueError(f"{where}: found {A.dtype}, expected numbers")
-
-
 def check_finite(A: Any, where: str, found: Any = None) -> None:
     """Raise if there is NaN or infinity; A may be the float32 version of `found`, whose values are shown."""
     B = A.data if is_scipy(A) else backend_of(A).to_numpy(A)
-    check_numbers(B, where)
+    if B.dtype.kind not in "fiub":
+        raise ValueError(f"{where}: found {B.dtype}, expected numbers")
     if not all_finite(B):
         place = tuple(np.argwhere(~np.isfinite(B))[0])
         if is_scipy(A):
-            place = int(np.searchsorted(A.indptr, place[0], side="right")) - 1, int(A.indices[place[0]])
+            place = np.searchsorted(A.indptr, place[0], side="right") - 1, A.indices[place[0]]
         row, column = (*place, 0)[:2]
         value = (A if found is None else found)[place]
         kind = "number" if found is None else "float32 number"
@@ -115,9 +107,8 @@ def checked_weights(weights: Any, N: int, where: str = "weights") -> np.ndarray:
         raise ValueError(f"{where}: found shape {s.shape}, expected {N} numbers")
     check_finite(s, where)
     s = s.reshape(-1).astype(np.float64)
-    if (s < 0).any():
-        row = int(np.argmax(s < 0))
-        raise ValueError(f"{where}: found {s[row]} in row {row}, expected numbers from 0")
+    if len(rows := np.flatnonzero(s < 0)):
+        raise ValueError(f"{where}: found {s[rows[0]]} in row {rows[0]}, expected numbers from 0")
     if not s.any():
         raise ValueError(f"{where}: all weights are zero, expected a positive one")
     return s

@@ -6,9 +6,9 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from typing import NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -18,8 +18,7 @@ PAUSE = 1.0  # seconds before the second attempt, twice as many before the third
 Progress = Callable[[int, int | None, str], None]
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Where a data set can be downloaded, and the MD5 checksum of each of its files."""
 
     mirrors: tuple[str, ...]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -36,9 +36,9 @@ class Column:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the categories differ and the fill is one of them or, without categories, a finite number."""
+        """Whether the categories differ and the fill is one of them or, without categories, a number."""
         if self.categories is None:
-            return self.fill is None or (isinstance(self.fill, float) and math.isfinite(self.fill))
+            return self.fill is None or isinstance(self.fill, float)
         return 0 < len(set(self.categories)) == len(self.categories) and self.fill in (None, *self.categories)
 
     def __str__(self) -> str:
@@ -57,10 +57,8 @@ class Column:
             return replace(self, fill=float(np.median(self.encode(table, j, present))))
         words = table.words(j).take(present)
         counted = named(words, words.unique().to_pylist()).value_counts().to_pylist()
-        counts = {entry["values"]: entry["counts"] for entry in counted}
-        categories = tuple(sorted(counts))
-        fill = max(categories, key=lambda name: counts[name]) if is_filled else None
-        return replace(self, categories=categories, fill=fill)
+        counts = {entry["values"]: entry["counts"] for entry in sorted(counted, key=itemgetter("values"))}
+        return replace(self, categories=tuple(counts), fill=max(counts, key=counts.__getitem__) if is_filled else None)
 
     def encode(self, table: Table, j: int, rows: np.ndarray, unknown: str = "error") -> np.ndarray:
         """The numbers in some rows of column j, or the indices of their categories: -1 if unknown='zero' allows it."""

@@ -18,8 +18,7 @@ FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
            "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")  # fmt: skip
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-PIXELS = 3 * 32 * 32  # of CIFAR-10: channel, row, column
-RECORD = 1 + PIXELS
+RECORD = 1 + 3 * 32 * 32  # bytes of an image of CIFAR-10: its label, then its pixels by channel, row and column
 BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 Batch = tuple[np.ndarray, np.ndarray]  # N×3072 pixels and N labels, unsigned bytes
 FOLDER, ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
@@ -31,12 +30,12 @@ def mnist(folder: str | os.PathLike[str]) -> Dataset:
     The files are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
     `t10k-labels-idx1-ubyte`, or the same with `.idx3-ubyte` and `.idx1-ubyte`, or any of them with `.gz`.
     """
-    return _dataset("mnist", folder, tuple("0123456789"))
+    return _dataset("mnist", folder, _idx_arrays(folder), tuple("0123456789"))
 
 
 def fashion_mnist(folder: str | os.PathLike[str]) -> Dataset:
     """Fashion-MNIST, whose files have the names and the format of MNIST's."""
-    return _dataset("fashion-mnist", folder, FASHION)
+    return _dataset("fashion-mnist", folder, _idx_arrays(folder), FASHION)
 
 
 def cifar10(path: str | os.PathLike[str]) -> Dataset:
@@ -51,39 +50,28 @@ def cifar10(path: str | os.PathLike[str]) -> Dataset:
         expected = f"{BATCHES[0]} to {BATCHES[4]} and {BATCHES[5]} (or .xz, .gz) or {ARCHIVE}: its binary version"
         raise ValueError(f"{path}: no {', '.join(missing)}; expected {expected}")
     *train, test = (batches[name] for name in BATCHES)
-    X, T = (np.concatenate(parts) for parts in zip(*train, strict=True))
+    return _dataset("cifar10", path, [*map(np.concatenate, zip(*train, strict=True)), *test], CIFAR10)
+
+
+def _dataset(name: str, source: str | os.PathLike[str], arrays: list[np.ndarray], classes: tuple[str, ...]) -> Dataset:
+    """The data set of Xtrain, Ttrain, Xtest and Ttest from a file or folder."""
     return Dataset.checked(
-        "cifar10", X, T, *test, source=str(path), classes=len(CIFAR10), class_names=CIFAR10, value_range=(0, 255)
+        name, *arrays, source=str(source), classes=len(classes), class_names=classes, value_range=(0, 255)
     )
 
 
-# -- IDX ------------------------------------------------------------------------------------------
-def _dataset(name: str, folder: str | os.PathLike[str], class_names: tuple[str, ...]) -> Dataset:
-    """The data set of the four files in a folder."""
-    path = existing_folder(folder)
-    files = [_find(path, f"{part}-{kind}") for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
-    arrays = [_read(file, dimensions) for file, dimensions in zip(files, (3, 1, 3, 1), strict=True)]
-    if arrays[0].shape[1:] != arrays[2].shape[1:]:
-        sizes = " and ".join("×".join(map(str, A.shape[1:])) for A in arrays[::2])
-        raise ValueError(f"{path}: found training and test images of {sizes} pixels, expected equal sizes")
-    arrays = [A.reshape(len(A), -1) if A.ndim == 3 else A for A in arrays]
-    return Dataset.checked(
-        name, *arrays, source=str(path), classes=len(class_names), class_names=class_names, value_range=(0, 255)
-    )
+def _idx_arrays(folder: str | os.PathLike[str]) -> list[np.ndarray]:
+    """The images and labels for training, and those for testing, one row per example."""
+    path, kinds = existing_folder(folder), (("images-idx3", 3), ("labels-idx1", 1))
+    return [_read_idx(path, f"{part}-{kind}", dimensions) for part in ("train", "t10k") for kind, dimensions in kinds]
 
 
-def _find(folder: Path, stem: str) -> Path:
-    """The file of a folder that has one of the accepted names, such as train-images-idx3-ubyte.gz."""
-    dotted = stem.replace("-idx", ".idx")
-    names = [f"{s}-ubyte{suffix}" for suffix in ("", ".gz") for s in (stem, dotted)]
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise ValueError(f"{folder}: no file {names[0]}; expected it, or {', '.join(names[1:-1])} or {names[-1]}")
-
-
-def _read(path: Path, dimensions: int) -> np.ndarray:
-    """The array of unsigned bytes in an IDX file: magic number, sizes (big-endian), bytes."""
+def _read_idx(folder: Path, stem: str, dimensions: int) -> np.ndarray:
+    """The rows of unsigned bytes in an IDX file: magic number, sizes (big-endian), bytes."""
+    names = [f"{s}-ubyte{suffix}" for suffix in ("", ".gz") for s in (stem, stem.replace("-idx", ".idx"))]
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None:
+        raise ValueError(f"{folder}: no file {names[0]}; expected it, or {', '.join(names[1:-1])} or {names[-1]}")
     with opened(path) as file:
         content = file.read()
     start = 4 + 4 * dimensions
@@ -95,7 +83,7 @@ def _read(path: Path, dimensions: int) -> np.ndarray:
     if len(content) - start != (count := math.prod(shape)):
         expected = f"{count} ({'×'.join(map(str, shape))})"
         raise ValueError(f"{path}: found {len(content) - start} bytes after the header, expected {expected}")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape[0], math.prod(shape[1:]))
 
 
 # -- CIFAR-10 -------------------------------------------------------------------------------------
@@ -130,7 +118,7 @@ def _from_archive(path: Path) -> dict[str, Batch]:
 def _records(content: bytes, where: str) -> Batch:
     """The records of a batch, each of which has 1 byte for the label and 3072 for the pixels."""
     if not content or len(content) % RECORD:
-        expected = f"a multiple of {RECORD} (1 label, {PIXELS} pixels)"
+        expected = f"a multiple of {RECORD} (1 label, {RECORD - 1} pixels)"
         raise ValueError(f"{where}: found {len(content)} bytes, expected {expected}")
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     return records[:, 1:], records[:, 0]

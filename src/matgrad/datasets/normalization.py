@@ -29,11 +29,6 @@ class Normalization:
             raise ValueError(f"unknown normalization {self.kind!r}; known: {', '.join(KINDS)}")
 
     @classmethod
-    def none(cls, D: int) -> Normalization:
-        """X' = X, for D columns."""
-        return cls("none", np.zeros((1, D), np.float32), np.ones((1, D), np.float32))
-
-    @classmethod
     def of(cls, kind: str, X: Any, value_range: tuple[float, float] | None = None) -> Normalization:
         """The normalization of a kind for training data X, whose values have a known range or None.
 
@@ -41,19 +36,25 @@ class Normalization:
         standard: offset_j = Σ_i x_ij / N and scale_j² = Σ_i (x_ij - offset_j)² / N.
         Of sparse X, unit: offset is 0 and scale is the largest absolute value, of the known range or of each column.
         """
-        D = X.shape[1]
-        if kind == "none":
-            return cls.none(D)
+        offset: Any = 0
+        scale: Any = 1
         if kind == "standard" and is_scipy(X):
             raise ValueError(f"the normalization {kind!r} would make a sparse X dense; expected 'unit' or 'none'")
         if kind == "standard":
-            return cls(kind, *_rows(*_mean_and_deviation(X)))
-        if is_scipy(X):
-            high = abs(X).max(axis=0).toarray() if value_range is None else max(map(abs, value_range))
-            return cls(kind, *_rows(np.zeros(D), np.broadcast_to(high, (1, D))))
-        low, high = (X.min(axis=0), X.max(axis=0)) if value_range is None else value_range
-        offset, high = (np.full(D, A, dtype=np.float64) for A in (low, high))
-        return cls(kind, *_rows(offset, high - offset))
+            offset = X.mean(axis=0, dtype=np.float64)
+            squares = sum(np.square(X[i : i + ROWS] - offset).sum(axis=0) for i in range(0, len(X), ROWS))
+            scale = np.sqrt(squares / len(X))  # exactly 0 for constant float32 columns
+        elif kind == "unit" and is_scipy(X):
+            scale = abs(X).max(axis=0).toarray() if value_range is None else max(map(abs, value_range))
+        elif kind == "unit":
+            offset, high = (X.min(axis=0), X.max(axis=0)) if value_range is None else value_range
+            scale = np.subtract(high, offset, dtype=np.float64)
+        with np.errstate(over="ignore", under="ignore"):
+            a, b = (np.full((1, X.shape[1]), A, np.float64).astype(np.float32) for A in (offset, scale))
+        b[b == 0] = 1
+        if len(wrong := np.flatnonzero(~np.isfinite(a + b))):
+            raise ValueError(f"column {wrong[0]}: the range of its values is too wide for float32")
+        return cls(kind, a, b)
 
     def apply(self, X: Any) -> Any:
         """(X - offset) / scale for an N×D matrix X, as float64 if X is that, else as float32; X itself for 'none'."""
@@ -66,12 +67,12 @@ class Normalization:
         if is_scipy(X) and self.offset.any():
             raise ValueError(f"the normalization {self.kind} shifts the inputs, which would make a sparse X dense")
         with np.errstate(over="ignore", invalid="ignore"):
-            if is_scipy(X):
-                Y = X.astype(dtype)
-                Y.data /= self.scale[0, Y.indices]
-                return Y
-            Y = np.subtract(X, self.offset, dtype=dtype)
-            return np.divide(Y, self.scale, out=Y)
+            if not is_scipy(X):
+                Y = np.subtract(X, self.offset, dtype=dtype)
+                return np.divide(Y, self.scale, out=Y)
+            Y = X.astype(dtype)
+            Y.data /= self.scale[0, Y.indices]
+            return Y
 
     def invert(self, Y: np.ndarray) -> np.ndarray:
         """Y·scale + offset for an N×D matrix of floats Y, the X for which `apply` gives Y; with the dtype of Y."""
@@ -79,21 +80,3 @@ class Normalization:
 
     def __str__(self) -> str:
         return self.kind
-
-
-def _mean_and_deviation(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The means and standard deviations of the columns of X, in float64; exactly 0 for constant float32 columns."""
-    mean = X.mean(axis=0, dtype=np.float64)
-    squares = sum(np.square(X[i : i + ROWS] - mean).sum(axis=0) for i in range(0, len(X), ROWS))
-    return mean, np.sqrt(squares / len(X))
-
-
-def _rows(offset: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as 1×D float32 matrices, with scale 1 in place of 0, and a check that they are finite."""
-    with np.errstate(over="ignore", under="ignore"):
-        a, b = (A.astype(np.float32).reshape(1, -1) for A in (offset, scale))
-    b[b == 0] = 1
-    wrong = np.flatnonzero(~np.isfinite(a + b))
-    if len(wrong):
-        raise ValueError(f"column {wrong[0]}: the range of its values is too wide for float32")
-    return a, b

@@ -34,14 +34,10 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
     """
     path = Path(file)
     arrays = _arrays(path)
-    sizes = [classes]
-    for key in ("Ttrain", "Ttest"):
-        arrays[key], K = _classes_of_one_hot(arrays[key], f"{path}: {key}")
-        sizes.append(K)
-    if len({*sizes[1:], None}) > 2:
-        raise ValueError(
-            f"{path}: Ttrain has {sizes[1]} one-hot columns and Ttest has {sizes[2]}: expected equal numbers"
-        )
+    arrays["Ttrain"], K = _classes_of_one_hot(arrays["Ttrain"], f"{path}: Ttrain")
+    arrays["Ttest"], Kt = _classes_of_one_hot(arrays["Ttest"], f"{path}: Ttest")
+    if None not in (K, Kt) and K != Kt:
+        raise ValueError(f"{path}: Ttrain has {K} one-hot columns and Ttest has {Kt}: expected equal numbers")
     A = arrays.get(RANGE)
     if A is not None and (A.shape != (2,) or A.dtype.kind not in "fiu" or not np.isfinite(A).all() or not A[0] < A[1]):
         raise ValueError(f"{path}: {RANGE}: expected the smallest and the largest value, found {A.tolist()}")
@@ -49,7 +45,7 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
         path.stem,
         *(arrays[key] for key in KEYS),
         source=str(path),
-        classes=next((K for K in sizes if K is not None), None),
+        classes=next((size for size in (classes, K, Kt) if size is not None), None),
         value_range=None if A is None else (float(A[0]), float(A[1])),
     )
 
@@ -84,14 +80,11 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 def _csr_array(parts: dict[str, np.ndarray], where: str) -> Any:
     """The sparse matrix of some arrays, after a check that they are one."""
-    from scipy.sparse import csr_array
-
-    values, shape = parts["values"], parts["shape"]
     with naming(where):
-        support = Support(tuple(shape.reshape(-1).tolist()), parts["starts"], parts["columns"])
-        SparseMatrix(support, values.reshape(1, -1))
+        support = Support(tuple(parts["shape"].reshape(-1).tolist()), parts["starts"], parts["columns"])
+        W = SparseMatrix(support, parts["values"].reshape(1, -1))
         check_bytes(16 * support.shape[1], f"{support.shape[1]} columns", limit_from(8 * support.nnz))
-    return csr_array((values.reshape(-1), support.columns, support.starts), shape=support.shape)
+        return W.to_scipy()
 
 
 def _classes_of_one_hot(T: np.ndarray, where: str) -> tuple[np.ndarray, int | None]:
@@ -127,18 +120,18 @@ class Preprocessed:
         return len(self._files)
 
     def __iter__(self) -> Iterator[Dataset]:
-        return (self[i] for i in range(len(self)))
+        return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, i: int) -> Dataset:
         """The data set of epoch i, from 0: the content of file i mod the number of files."""
         if (number := i % len(self)) == 0:
             return self.first
         dataset = npz(self._files[number], classes=self.first.classes)
-        found, expected = ((d.input_size, d.output_size, d.classes) for d in (dataset, self.first))
+        found, expected = (
+            f"{d.input_size} inputs, {d.output_size} outputs and {d.classes} classes" for d in (dataset, self.first)
+        )
         if found != expected:
-            sizes = "{} inputs, {} outputs and {} classes".format
-            message = f"found {sizes(*found)}, expected {sizes(*expected)} as in {self._files[0].name}"
-            raise ValueError(f"{self._files[number]}: {message}")
+            raise ValueError(f"{self._files[number]}: found {found}, expected {expected} as in {self._files[0].name}")
         return dataset
 
 

@@ -37,25 +37,26 @@ def svmlight(
     classes if all are integers that occur twice on average. The `notes` of the data set say what was decided.
     """
     check_choice("task", task, (None, *TASKS))
-    paths = [Path(name) for name in (file, test) if name is not None]
-    parts = [_read(path) for path in paths]
+    parts = [_read(Path(name)) for name in (file, test) if name is not None]
     first = first_index if first_index is not None else int(min(X.indices.min(initial=1) for X, _ in parts))
     D = features if features is not None else max(1, *(int(X.indices.max(initial=0)) + 1 - first for X, _ in parts))
-    parts = [(_shifted(X, first, D, path), t) for path, (X, t) in zip(paths, parts, strict=True)]
-    names, targets = _targets(paths, [t for _, t in parts], task)
-    arrays = [(X, t) for (X, _), t in zip(parts, targets, strict=True)]
+    targets = parts[0][1]
+    if task is None:
+        task = "classification" if are_few_integers(targets, MAX_RARE_CLASSES) else "regression"
+    labels = np.unique(targets) if task == "classification" else None
+    names = None if labels is None else tuple(f"{label:.17g}" for label in labels)
     notes = [f"features: {D}, counted from {first}", f"targets: {described(names)}"]
+    X, T = _examples(Path(file), *parts[0], first, D, labels)
     if test is None:
-        ((X, t),) = arrays
-        kept, held = hold_out(len(t), test_fraction, seed, str(file))
-        arrays = [(X[kept], t[kept]), (X[held], t[held])]
-        notes.append(f"test examples: {len(held)} of {len(t)} lines, drawn with seed {seed}")
+        kept, held = hold_out(len(T), test_fraction, seed, str(file))
+        X, T, Xt, Tt = X[kept], T[kept], X[held], T[held]
+        notes.append(f"test examples: {len(held)} of {len(targets)} lines, drawn with seed {seed}")
     else:
-        notes.append(f"test examples: {len(arrays[1][1])} lines of {test}")
+        Xt, Tt = _examples(Path(test), *parts[1], first, D, labels)
+        notes.append(f"test examples: {len(Tt)} lines of {test}")
     return Dataset.checked(
-        paths[0].name.split(".")[0],
-        *arrays[0],
-        *arrays[1],
+        Path(file).name.split(".")[0],
+        *(X, T, Xt, Tt),
         source=str(file),
         classes=None if names is None else len(names),
         class_names=names,
@@ -73,11 +74,14 @@ def _read(path: Path) -> tuple[Any, np.ndarray]:
         X, t = load_svmlight_file(content, zero_based=True)
     if not len(t):
         raise ValueError(f"{path}: the file is empty, expected lines such as '1 3:0.5 17:2'")
+    check_finite(t, f"{path}: targets")
     return X, t
 
 
-def _shifted(X: Any, first: int, D: int, path: Path) -> Any:
-    """X with D columns, the first of which has the index `first`."""
+def _examples(
+    path: Path, X: Any, t: np.ndarray, first: int, D: int, labels: np.ndarray | None
+) -> tuple[Any, np.ndarray]:
+    """X with D columns, the first of which has the index `first`, and the classes of t, or a column of numbers."""
     from scipy.sparse import csr_array
 
     check_bytes(BYTES * D, f"{path}: {D} features", file_limit(path))
@@ -85,20 +89,7 @@ def _shifted(X: Any, first: int, D: int, path: Path) -> Any:
     if len(wrong := indices[(indices < 0) | (indices >= D)]):
         found = f"found feature {wrong.max() + first}"
         raise ValueError(f"{path}: {found}, expected numbers from {first} to {first + D - 1}")
-    return csr_array((X.data, indices, X.indptr), shape=(X.shape[0], D))
-
-
-def _targets(
-    paths: list[Path], targets: list[np.ndarray], task: str | None
-) -> tuple[tuple[str, ...] | None, list[np.ndarray]]:
-    """The names of the classes of the first file and the class of each line, or None and the numbers themselves."""
-    t, labels = targets[0], np.unique(targets[0])
-    for path, part in zip(paths, targets, strict=True):
-        check_finite(part, f"{path}: targets")
-    if task is None:
-        task = "classification" if are_few_integers(t, MAX_RARE_CLASSES) else "regression"
-    if task == "regression":
-        return None, [part.reshape(-1, 1) for part in targets]
-    if len(unknown := np.setdiff1d(targets[-1], labels)):
-        raise ValueError(f"{paths[-1]}: found target {unknown[0]:g}, expected one of the classes of {paths[0]}")
-    return tuple(f"{label:.17g}" for label in labels), [np.searchsorted(labels, part) for part in targets]
+    if labels is not None and len(unknown := np.setdiff1d(t, labels)):
+        raise ValueError(f"{path}: found target {unknown[0]:g}, expected one of the classes of the training file")
+    T = t.reshape(-1, 1) if labels is None else np.searchsorted(labels, t)
+    return csr_array((X.data, indices, X.indptr), shape=(X.shape[0], D)), T

@@ -32,8 +32,8 @@ BLOCK = 4 << 20  # bytes of a CSV file that are parsed at a time: the longest li
 class Table:
     """The columns of a file or data frame, their names if there are some, and the position of the target, if any.
 
-    Columns are Arrow arrays, null where a value is missing. Those of a CSV file are strings in its spelling, without
-    spaces around them; others have the types that the file or frame gives them.
+    Columns are Arrow arrays, null where a value is missing. Those of a CSV file are strings without spaces around
+    them; others have the types that the file or frame gives them.
     """
 
     source: str
@@ -82,15 +82,14 @@ class Table:
 
         column = self.columns[j]
         try:
-            x = column.cast(pa.float64(), safe=pa.types.is_large_string(column.type))
+            column = column.cast(pa.float64(), safe=pa.types.is_large_string(column.type))
         except pa.ArrowNotImplementedError:
             found = f"found {column.type}, expected numbers or strings"
             raise ValueError(f"{self.source}, {self.title(j)}: {found}") from None
         except pa.ArrowInvalid:  # some string is not a number
-            x = pc.if_else(pc.match_substring_regex(column, f"^{NUMBER}$"), column, None).cast(pa.float64())
-        numbers = x.to_numpy(zero_copy_only=False)
-        is_finite = np.abs(numbers) <= FLOAT32
-        return numbers if is_finite.all() else np.where(is_finite, numbers, np.nan)
+            column = pc.if_else(pc.match_substring_regex(column, f"^{NUMBER}$"), column, None).cast(pa.float64())
+        x = column.to_numpy(zero_copy_only=False)
+        return np.where(np.abs(x) <= FLOAT32, x, np.nan)
 
     def check(self, j: int, rows: np.ndarray, is_valid: np.ndarray, expected: str) -> None:
         """Raise if the value of a column is invalid in one of some rows; rows count from 1, without the header."""

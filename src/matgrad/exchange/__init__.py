@@ -51,7 +51,7 @@ def to_keras(M: MultilayerPerceptron) -> Any:
 def from_keras(model: Any) -> MultilayerPerceptron:
     """The model that a Keras model is, or a .keras file, of which no code is run; a missing bias becomes 0."""
     if isinstance(model, str | Path):
-        return _tool("keras_files", "h5py", "keras").load_keras(model)
+        return _tool("keras_models", "h5py", "keras").load_keras(model)
     return _tool("keras_models", "keras").from_keras(model)
 
 
@@ -65,12 +65,12 @@ def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) 
 
     Sparse weights are written with their zeros or, with ``sparse=True``, as sparse initializers.
     """
-    _tool("onnx_writing", "onnx").to_onnx(M, path, sparse=sparse)
+    _tool("onnx_models", "onnx").to_onnx(M, path, sparse=sparse)
 
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
     """The model in an ONNX file, if it is a chain of linear layers, activation functions and normalizations."""
-    return _tool("onnx_reading", "onnx").from_onnx(path)
+    return _tool("onnx_models", "onnx").from_onnx(path)
 
 
 def _tool(module: str, package: str, extra: str | None = None) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -69,16 +69,17 @@ class Normalize:
     normalization: Normalization
 
 
-@dataclass(frozen=True, eq=False)
-class Denormalize:
+class Denormalize(Normalize):
     """Y·scale + offset, after all other operations."""
-
-    normalization: Normalization
 
 
 Normalizing = BatchNormalizationLayer | LayerNormalizationLayer | RMSNormalizationLayer  # with matrices of NumPy
-NORMALIZING: tuple[type[Layer], ...] = (BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer)
-Operation = Affine | ActivationFunction | Softmax | LogSoftmax | Normalizing | Dropout | Normalize | Denormalize
+NORMALIZING: dict[str, type[Layer]] = {  # as ONNX and Keras call them
+    "BatchNormalization": BatchNormalizationLayer,
+    "LayerNormalization": LayerNormalizationLayer,
+    "RMSNormalization": RMSNormalizationLayer,
+}
+Operation = Affine | ActivationFunction | Softmax | LogSoftmax | Normalizing | Dropout | Normalize
 Chain = Iterable[tuple[str, Operation]]
 
 
@@ -90,7 +91,7 @@ OPERATIONS: dict[type[Layer], Callable[[Any], list[Operation]]] = {
     ActivationLayer: lambda layer: [Affine(layer.W, layer.b[0]), layer.act],
     SoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), Softmax()],
     LogSoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), LogSoftmax()],
-    **dict.fromkeys(NORMALIZING, lambda layer: [layer]),
+    **dict.fromkeys(NORMALIZING.values(), lambda layer: [layer]),
     DropoutLayer: lambda layer: [Dropout(layer.dropout)],
 }
 OPERATIONS |= {DROPOUT_LAYERS[cls]: OPERATIONS[cls] for cls in DROPOUT_LAYERS.keys() & OPERATIONS.keys()}
@@ -157,7 +158,7 @@ def _compare(operations: list[tuple[str, Operation]], X: np.ndarray, run: Run) -
     if _agrees(operations, outputs.pop(""), X):
         return
     ends = {where: i for i, (where, _) in enumerate(operations, start=1)}  # the last operation of each part
-    wrong = (where for where, Y in outputs.items() if not _agrees(operations[: ends[where]], Y, X))
+    wrong = (where for where, Y in outputs.items() if where in ends and not _agrees(operations[: ends[where]], Y, X))
     raise ValueError(
         f"{next(wrong, 'the model')}: for a random batch of {len(X)}, its outputs are not those of the layers that "
         "were read: it has a setting, a hook or a method of its own that cannot be exchanged"
@@ -192,7 +193,7 @@ def _assembled(operations: list[tuple[str, Operation]]) -> MultilayerPerceptron:
 
 def _columns(operation: Operation) -> int | None:
     """The number of columns of the matrix that an operation takes; None if it takes any."""
-    if isinstance(operation, Normalize | Denormalize):
+    if isinstance(operation, Normalize):
         return operation.normalization.scale.shape[1]
     if isinstance(operation, Affine):
         return operation.W.shape[1]
@@ -202,12 +203,12 @@ def _columns(operation: Operation) -> int | None:
 def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
     """Add an operation on `size` columns: a layer, the function of the last layer, or a normalization."""
     last = M.layers[-1] if M.layers else None
-    if isinstance(operation, Normalize):
+    if isinstance(operation, Denormalize):
+        M.target_normalization = operation.normalization
+    elif isinstance(operation, Normalize):
         if last is not None or M.normalization is not None:
             raise ValueError("expected a normalization of the inputs before all layers")
         M.normalization = operation.normalization
-    elif isinstance(operation, Denormalize):
-        M.target_normalization = operation.normalization
     elif isinstance(operation, Affine):
         M.layers.append(_linear(operation))
     elif isinstance(operation, Normalizing):
@@ -235,22 +236,21 @@ def _linear(affine: Affine, function: ActivationFunction | Softmax | LogSoftmax 
     return layer
 
 
-def _row_names(cls: type[Layer]) -> tuple[str, ...]:
+def row_names(cls: type[Layer]) -> tuple[str, ...]:
     """The parameters and statistics of a layer that normalizes: γ, β, the running mean and variance."""
     return (*cls.parameters, *cls.buffers)
 
 
 def rows_of(layer: Normalizing) -> list[np.ndarray]:
     """The parameters and statistics of a layer, as vectors."""
-    return [getattr(layer, name)[0] for name in _row_names(type(layer))]
+    return [getattr(layer, name)[0] for name in row_names(type(layer))]
 
 
-def normalizing(cls: type[Any], rows: Iterable[np.ndarray], **settings: float) -> Any:
-    """A layer that normalizes batches or examples, with these parameters and statistics."""
-    named = dict(zip(_row_names(cls), rows, strict=True))
-    D = len(named["gamma"])
+def normalizing(cls: type[Any], rows: Mapping[str, np.ndarray], D: int, dtype: str, **settings: float) -> Any:
+    """A layer that normalizes D columns, with these parameters and statistics; by default γ is 1 and β is 0."""
     layer = cls(D, **settings)
-    for name, row in named.items():
+    for name in row_names(cls):
+        row = rows.get(name, getattr(layer, name)[0].astype(dtype))
         if row.shape != (D,):
             raise ValueError(f"{name}: found shape {row.shape}, expected {D} numbers")
         setattr(layer, name, _checked(name, row[None]))
@@ -269,21 +269,13 @@ def _checked(name: str, A: np.ndarray) -> np.ndarray:
 # -- what the tools share -------------------------------------------------------------------------
 
 
-class Names(NamedTuple):
-    """What the tools call a function."""
-
-    torch: str
-    keras: str
-    onnx: str
-
-
-FUNCTIONS = {  # without settings
-    af.ReLUActivation: Names("ReLU", "relu", "Relu"),
-    af.HyperbolicTangentActivation: Names("Tanh", "tanh", "Tanh"),
-    af.SigmoidActivation: Names("Sigmoid", "sigmoid", "Sigmoid"),
-    af.GELUActivation: Names("GELU", "gelu", "Gelu"),
-    af.SiLUActivation: Names("SiLU", "silu", "Swish"),
-    af.SoftplusActivation: Names("Softplus", "softplus", "Softplus"),
+FUNCTIONS = {  # without settings, as PyTorch calls them; Keras has relu, and ONNX has Relu
+    af.ReLUActivation: "ReLU",
+    af.HyperbolicTangentActivation: "Tanh",
+    af.SigmoidActivation: "Sigmoid",
+    af.GELUActivation: "GELU",
+    af.SiLUActivation: "SiLU",
+    af.SoftplusActivation: "Softplus",
 }
 
 
@@ -301,13 +293,11 @@ def counterpart(table: Mapping[type, T], thing: Any, problem: str) -> T:
 
 def normalization_of(offset: np.ndarray, scale: np.ndarray, kind: str = "standard") -> Normalization:
     """The normalization with these numbers, which must be those of float32."""
-    rows = [A.astype(np.float32).reshape(1, -1) for A in (offset, scale)]
-    for row, A in zip(rows, (offset, scale), strict=True):
-        if not np.isfinite(row).all() or (row != A.reshape(1, -1)).any() or row.shape != rows[0].shape:
-            raise ValueError("offset and scale of a normalization: expected as many float32 numbers of both")
-    if (rows[1] <= 0).any():
-        raise ValueError("scale of a normalization: expected positive float32 numbers")
-    return Normalization(kind, *rows)
+    a, s = rows = [A.astype(np.float32).reshape(1, -1) for A in (offset, scale)]
+    are_exact = np.array_equal(a, offset.reshape(1, -1)) and np.array_equal(s, scale.reshape(1, -1))
+    if not are_exact or a.shape != s.shape or not np.isfinite(rows).all() or (s <= 0).any():
+        raise ValueError("offset and scale of a normalization: expected as many float32 numbers of both, scales > 0")
+    return Normalization(kind, a, s)
 
 
 def slope_of(f: af.LeakyReLUActivation) -> float:

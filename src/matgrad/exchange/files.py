@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +14,7 @@ from matgrad.foundation.writing import atomic_write
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import load, save_model
 
-
-class Format(NamedTuple):
-    """How a model is read from a file, and written to one."""
-
-    read: Callable[[Path], MultilayerPerceptron]
-    write: Callable[[MultilayerPerceptron, Path], None]
+Format = tuple[Callable[[Path], MultilayerPerceptron], Callable[[MultilayerPerceptron, Path], None]]  # read, write
 
 
 def _load_safetensors(path: Path) -> MultilayerPerceptron:
@@ -29,16 +23,16 @@ def _load_safetensors(path: Path) -> MultilayerPerceptron:
     return load(path) if "model" in strings else load_torch(path)
 
 
-FORMATS = {
-    ".npz": Format(load, save_model),
-    ".safetensors": Format(_load_safetensors, save_torch),
-    ".onnx": Format(from_onnx, to_onnx),
-    ".keras": Format(from_keras, save_keras),
+FORMATS: dict[str, Format] = {
+    ".npz": (load, save_model),
+    ".safetensors": (_load_safetensors, save_torch),
+    ".onnx": (from_onnx, to_onnx),
+    ".keras": (from_keras, save_keras),
 }
 
 
 def format_of(path: Path) -> Format:
-    """The format of a file by the ending of its name."""
+    """How a model is read from a file and written to it, by the ending of its name."""
     if path.suffix not in FORMATS:
         raise ValueError(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
     return FORMATS[path.suffix]

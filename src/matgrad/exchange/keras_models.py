@@ -1,117 +1,112 @@
-"""Keras: a model as a `keras.Sequential`, and from a live model, on any backend of Keras."""
+"""Keras: a model as a `keras.Sequential`, and from live models, on any backend of Keras, and from .keras files.
+
+Such a file is a zip archive with a configuration in JSON, and weights in HDF5. It is read without Keras, so that
+nothing in it is run: only known layers, and plain arrays. Live models are read by the file that Keras writes of them.
+"""
 
 from __future__ import annotations
 
+import io
+import math
+import re
 import tempfile
 import warnings
+import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
+import h5py
 import numpy as np
-from keras import layers
 
 from matgrad import activation_functions as af
+from matgrad.backends.base import DTYPES
 from matgrad.exchange import chain
-from matgrad.exchange.chain import chain_of, counterpart, model_of, rows_of
-from matgrad.exchange.keras_files import SMALLEST, Part, operations_of, parts_in
-from matgrad.foundation.files import naming
+from matgrad.exchange.chain import FUNCTIONS, Operation, chain_of, counterpart, model_of
+from matgrad.foundation.files import naming, parse_json
+from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
+if TYPE_CHECKING:
+    import keras
+
+CONFIGURATION, WEIGHTS = "config.json", "model.weights.h5"
+HDF5 = b"\x89HDF\r\n\x1a\n"  # how such a file begins
+MEMBERS = {"metadata.json", CONFIGURATION, WEIGHTS}
+MODELS = {"Sequential": "keras", "Functional": "keras.src.models.functional"}  # with their modules
+AXES = (-1, 1, [-1], [1], (-1,), (1,))  # the columns
+SMALLEST = 1e-7  # below which Keras replaces the scale of a normalization
+
+Config = dict[str, Any]
+
 
 def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
     """The model as a `keras.Sequential`; see `matgrad.exchange`."""
+    import keras
+
     model = keras.Sequential([keras.Input((M.layers[0].input_size,), dtype=M.dtype)])
     for where, operation in chain_of(M):
         with naming(where):
-            layer, weights = counterpart(WRITERS, operation, "Keras has no such layer")(operation, M.dtype)
+            cls, settings = counterpart(WRITERS, operation, "Keras has no such layer")(operation, M.dtype)
+            layer = getattr(keras.layers, cls)(**settings, dtype=M.dtype)
             model.add(layer)
-            if weights:
-                layer.set_weights(weights)
+            if isinstance(operation, chain.Affine):
+                layer.set_weights([chain.dense(operation.W).T, operation.b])
+            elif isinstance(operation, chain.Normalizing):
+                layer.set_weights(chain.rows_of(operation))
     return model
 
 
-Made = tuple[layers.Layer, list[np.ndarray]]
+Layer = tuple[str, dict[str, Any]]  # its class and its settings
 
 
-def _dense(x: chain.Affine, dtype: str) -> Made:
-    layer = layers.Dense(x.W.shape[0], kernel_initializer="zeros", dtype=dtype)
-    return layer, [chain.dense(x.W).T, x.b]
-
-
-def _batch_normalization(x: BatchNormalizationLayer, dtype: str) -> Made:
-    momentum = chain.complement(x.momentum)
-    return layers.BatchNormalization(epsilon=x.epsilon, momentum=momentum, dtype=dtype), rows_of(x)
-
-
-def _normalization(x: chain.Normalize | chain.Denormalize, dtype: str) -> Made:
+def _squared(x: chain.Normalize, dtype: str) -> Layer:
     """A normalization, of which Keras keeps the squares of the scales."""
     offset, scale = (A[0].astype(dtype) for A in (x.normalization.offset, x.normalization.scale))
     with np.errstate(over="ignore", under="ignore"):
         variance = scale * scale
     if (scale < SMALLEST).any() or (np.sqrt(variance) != scale).any():
         raise ValueError(f"Keras keeps the squares of scales, expected scales from {SMALLEST:g} to 1e19")
-    options: dict[str, Any] = {"invert": isinstance(x, chain.Denormalize), "dtype": dtype}
-    return layers.Normalization(mean=offset, variance=variance, **options), []
+    return "Normalization", {"mean": offset, "variance": variance, "invert": isinstance(x, chain.Denormalize)}
 
 
-def _leaky(alpha: float, dtype: str) -> Made:
+def _leaky(alpha: float) -> Layer:
     if alpha < 0:
         raise ValueError(f"has a slope of {alpha:g}, which is negative; Keras has positive ones only")
-    return layers.LeakyReLU(alpha, dtype=dtype), []
+    return "LeakyReLU", {"negative_slope": alpha}
 
 
-def _thresholded(f: af.TReLUActivation, dtype: str) -> Made:
+def _thresholded(f: af.TReLUActivation, dtype: str) -> Layer:
     if f.epsilon <= 0:
         raise ValueError(f"has the threshold {f.epsilon:g}; Keras has positive ones only")
-    return layers.ReLU(threshold=chain.below(f.epsilon, dtype), dtype=dtype), []
+    return "ReLU", {"threshold": chain.below(f.epsilon, dtype)}
 
 
-WRITERS: dict[type, Callable[[Any, str], Made]] = {
-    chain.Affine: _dense,
-    chain.Softmax: lambda x, dtype: (layers.Softmax(dtype=dtype), []),
-    chain.LogSoftmax: lambda x, dtype: (layers.Activation("log_softmax", dtype=dtype), []),
-    BatchNormalizationLayer: _batch_normalization,
-    LayerNormalizationLayer: lambda x, dtype: (layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
-    RMSNormalizationLayer: lambda x, dtype: (layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
-    chain.Dropout: lambda x, dtype: (layers.Dropout(x.rate, dtype=dtype), []),
-    chain.Normalize: _normalization,
-    chain.Denormalize: _normalization,
-    af.LeakyReLUActivation: lambda f, dtype: _leaky(chain.slope_of(f), dtype),
-    af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha, dtype),
-    af.TReLUActivation: _thresholded,
-    af.ELUActivation: lambda f, dtype: (layers.ELU(f.alpha, dtype=dtype), []),
-    **dict.fromkeys(
-        chain.FUNCTIONS, lambda f, dtype: (layers.Activation(chain.FUNCTIONS[type(f)].keras, dtype=dtype), [])
+WRITERS: dict[type, Callable[[Any, str], Layer]] = {
+    chain.Affine: lambda x, dtype: ("Dense", {"units": x.W.shape[0], "kernel_initializer": "zeros"}),
+    chain.Softmax: lambda x, dtype: ("Softmax", {}),
+    chain.LogSoftmax: lambda x, dtype: ("Activation", {"activation": "log_softmax"}),
+    BatchNormalizationLayer: lambda x, dtype: (
+        "BatchNormalization",
+        {"epsilon": x.epsilon, "momentum": chain.complement(x.momentum)},
     ),
+    LayerNormalizationLayer: lambda x, dtype: ("LayerNormalization", {"epsilon": x.epsilon}),
+    RMSNormalizationLayer: lambda x, dtype: ("RMSNormalization", {"epsilon": x.epsilon}),
+    chain.Dropout: lambda x, dtype: ("Dropout", {"rate": x.rate}),
+    chain.Normalize: _squared,
+    chain.Denormalize: _squared,
+    af.LeakyReLUActivation: lambda f, dtype: _leaky(chain.slope_of(f)),
+    af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha),
+    af.TReLUActivation: _thresholded,
+    af.ELUActivation: lambda f, dtype: ("ELU", {"alpha": f.alpha}),
+    **dict.fromkeys(FUNCTIONS, lambda f, dtype: ("Activation", {"activation": FUNCTIONS[type(f)].lower()})),
 }
-
-
-@contextmanager
-def own_warnings_ignored() -> Iterator[None]:
-    """Ignore that Keras turns its variables into arrays in a way that NumPy 2 warns of."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)
-        yield
-
-
-# -- to a model -----------------------------------------------------------------------------------
-
-
-def from_keras(model: keras.Model) -> MultilayerPerceptron:
-    """The model that a Keras model is, by the file that Keras writes of it; see `matgrad.exchange`."""
-    if not isinstance(model, keras.Model):
-        raise TypeError(f"expected a keras.Model or the name of a .keras file, found {type(model).__name__}")
-    if not type(model).__module__.startswith("keras."):
-        raise ValueError(f"expected a Sequential or a functional model of Keras, found a {type(model).__name__}")
-    with tempfile.TemporaryDirectory() as folder:
-        parts = parts_in(_saved(model, folder))
-    return model_of(operations_of(parts), partial(outputs_of, parts, model=model))
 
 
 def save_keras(M: MultilayerPerceptron, path: str | Path) -> None:
@@ -128,23 +123,294 @@ def _saved(model: keras.Model, folder: str) -> Path:
     return path
 
 
+@contextmanager
+def own_warnings_ignored() -> Iterator[None]:
+    """Ignore that Keras turns its variables into arrays in a way that NumPy 2 warns of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)
+        yield
+
+
+# -- to a model -----------------------------------------------------------------------------------
+
+
+def from_keras(model: keras.Model) -> MultilayerPerceptron:
+    """The model that a Keras model is, by the file that Keras writes of it; see `matgrad.exchange`."""
+    import keras
+
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"expected a keras.Model or the name of a .keras file, found {type(model).__name__}")
+    if not type(model).__module__.startswith("keras."):
+        raise ValueError(f"expected a Sequential or a functional model of Keras, found a {type(model).__name__}")
+    with tempfile.TemporaryDirectory() as folder:
+        parts = parts_in(_saved(model, folder))
+    return model_of(operations_of(parts), partial(outputs_of, parts, model=model))
+
+
+def load_keras(path: str | Path) -> MultilayerPerceptron:
+    """The model in a .keras file; it is compared with the layers of Keras, where that is installed."""
+    with naming(path, kind="a .keras file"):
+        parts = parts_in(path)
+        run = None
+        with suppress(ImportError):  # of Keras or of its backend
+            import keras  # noqa: F401
+
+            run = partial(outputs_of, parts)
+        return model_of(operations_of(parts), run)
+
+
 def outputs_of(parts: list[Part], X: np.ndarray, model: keras.Model | None = None) -> chain.Outputs:
     """What a model computes, by default as a chain of its layers, and what Keras's layers with these settings do.
 
     Only plain settings are passed on, so that nothing in a file is run.
     """
+    import keras
+
     found, Y = {}, keras.ops.convert_to_tensor(X)
     with own_warnings_ignored():
         for part in parts:
             plain = {name: x for name, x in part.config.items() if not isinstance(x, dict)}
-            layer = getattr(layers, part.kind)(**plain | {"dtype": part.dtype})
+            layer = getattr(keras.layers, part.kind)(**plain | {"dtype": part.dtype})
             layer.build(Y.shape)
             layer.load_own_variables({str(i): A for i, A in enumerate(part.arrays)})
             Y = layer(Y, training=False)
-            if part.kind not in ("Identity", "Flatten"):
-                found[part.where] = keras.ops.convert_to_numpy(Y)
+            found[part.where] = keras.ops.convert_to_numpy(Y)
         if model is not None:
             shape = (len(X), *model.input_shape[1:])  # a layer Flatten takes examples of any shape
             Y = model(X.reshape(shape), training=False)
         yield "", keras.ops.convert_to_numpy(Y)
     yield from found.items()
+
+
+@dataclass
+class Part:
+    """A layer in a file of Keras: the name of its class, its settings and its arrays."""
+
+    kind: str
+    config: Config
+    arrays: list[np.ndarray]
+
+    @property
+    def where(self) -> str:
+        """Its place in messages."""
+        return f"layer {self.config['name']!r}, {self.kind}"
+
+    @property
+    def dtype(self) -> str:
+        """The dtype in which it keeps its weights and computes."""
+        name = self.config["dtype"]
+        if isinstance(name, dict) and name["class_name"] == "DTypePolicy":
+            name = name["config"]["name"]
+        if name not in DTYPES:
+            raise ValueError(f"found dtype {name!r}, expected {' or '.join(DTYPES)}")
+        return name
+
+    def number(self, name: str) -> float:
+        """A setting that is a number."""
+        return float(self.config[name])
+
+    def check(self) -> None:
+        """Raise if settings have values other than those in `EXPECTED`; one that is not there counts as None."""
+        for name, values in EXPECTED.get(self.kind, {}).items():
+            if (found := self.config.get(name)) not in values:
+                raise ValueError(f"found {name}={found!r}, expected {' or '.join(map(repr, values))}")
+
+    def named(self, *names: str) -> dict[str, np.ndarray]:
+        """The arrays of the layer, which are as many as these names."""
+        if len(self.arrays) != len(names):
+            raise ValueError(f"found {len(self.arrays)} arrays, expected {len(names)}: {', '.join(names)}")
+        return dict(zip(names, self.arrays, strict=True))
+
+
+# -- the archive -----------------------------------------------------------------------------------
+
+
+def parts_in(path: str | Path) -> list[Part]:
+    """The layers in a .keras file, after a check of what is in it, and how large."""
+    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        sizes = {member.filename: member.file_size for member in archive.infolist()}
+        if {*sizes} != MEMBERS or len(archive.infolist()) != len(MEMBERS):
+            found = ", ".join(map(repr, [*sizes][:10]))
+            raise ValueError(f"expected the files {', '.join(sorted(MEMBERS))} in it, found {found}")
+        check_bytes(sum(sizes.values()), "the content", file_limit(path))
+        check_count(sizes[CONFIGURATION], JSON, CONFIGURATION, "bytes")
+        configuration, weights = archive.read(CONFIGURATION), archive.read(WEIGHTS)
+    if not weights.startswith(HDF5):
+        raise ValueError(f"{WEIGHTS}: not an HDF5 file")
+    with h5py.File(io.BytesIO(weights), "r") as groups:
+        return [*_parts(parse_json(configuration.decode()), groups, limit_from(len(weights)))]
+
+
+def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
+    """The layers of a model, and of the models in it, whose arrays are in a group of groups: dense, dense_1, …
+
+    A model and a layer are tables as Keras writes them, with the entries class_name, module and config.
+    """
+    _check_class(model["class_name"], model["module"], MODELS)
+    layers = model["config"]["layers"]
+    if model["class_name"] == "Functional":
+        _check_chain(model["config"], layers)
+    group, seen = _member(group, "layers", h5py.Group), Counter[str]()
+    shape = None  # of the inputs, before the layer that takes them
+    for layer in layers:
+        kind, config = layer["class_name"], layer["config"]
+        if kind == "InputLayer":
+            shape = config["batch_shape"]
+            continue
+        if shape is not None and len(shape) != 2 and kind not in ("Flatten", *MODELS):
+            raise ValueError(f"found inputs of shape {shape}, expected examples × features, or a layer Flatten first")
+        shape = None
+        part = Part(kind, config, [])
+        if kind not in MODELS:
+            with naming(part.where):
+                _check_class(kind, layer["module"], dict.fromkeys(READERS, "keras.layers"))
+        name = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", kind)).lower()
+        own = _member(group, f"{name}_{seen[kind]}" if seen[kind] else name, h5py.Group)
+        seen[kind] += 1
+        if kind in MODELS:
+            yield from _parts(layer, own, limit)
+        else:
+            arrays = _member(own, "vars", h5py.Group)
+            part.arrays += [_array(_member(arrays, str(i), h5py.Dataset), limit) for i in range(len(arrays))]
+            yield part
+
+
+def _member(group: h5py.Group, name: str, kind: type) -> Any:
+    """A group or array in a group, which must be there itself, not a link to another place or file."""
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
+        expected = "a group" if kind is h5py.Group else "an array"
+        raise ValueError(f"{WEIGHTS}: {group.name.rstrip('/')}/{name}: expected {expected}")
+    return group[name]
+
+
+def _array(dataset: h5py.Dataset, limit: int) -> np.ndarray:
+    """An array in a file; raise if it is outside of the file, or too large."""
+    with naming(f"{WEIGHTS}: {dataset.name}"):
+        if dataset.external or dataset.is_virtual:
+            raise ValueError("is in another file, expected all arrays in this one")
+        if dataset.dtype.kind not in "fiu" or dataset.shape is None:
+            raise ValueError(f"found {dataset.dtype}, expected numbers")
+        check_bytes(math.prod(dataset.shape) * dataset.dtype.itemsize, "the array", limit)
+        return dataset[()].astype(dataset.dtype.newbyteorder("="), copy=False)
+
+
+def _check_class(name: str, module: str, known: dict[str, str]) -> None:
+    """Raise if a class is not one of these classes of Keras itself."""
+    if known.get(name) != module:
+        raise ValueError(f"found the class {name!r} of {module!r}, expected one of Keras: {', '.join(known)}")
+
+
+def _check_chain(config: Config, layers: list[Config]) -> None:
+    """Raise if a layer of a functional model takes anything but the output of the one before it."""
+    before = None
+    for layer in layers:
+        name = layer["name"]
+        arguments = [argument for node in layer["inbound_nodes"] for argument in node["args"]]
+        if not all(isinstance(argument, dict) for argument in arguments):
+            raise ValueError(f"layer {name!r}: takes several inputs, expected a chain of layers")
+        taken = [argument["config"]["keras_history"] for argument in arguments]
+        if taken != ([] if before is None else [[before, 0, 0]]):
+            raise ValueError(f"layer {name!r}: takes {taken}, expected the output of {before!r} alone")
+        before = name
+    if config.get("output_layers") not in ([before, 0, 0], [[before, 0, 0]]):
+        raise ValueError(f"the outputs are {config.get('output_layers')}, expected that of the last layer {before!r}")
+
+
+# -- the layers -----------------------------------------------------------------------------------
+
+
+def operations_of(parts: list[Part]) -> Iterator[tuple[str, Operation]]:
+    """The operations of layers, with their places."""
+    for part in parts:
+        with naming(part.where):
+            part.check()
+            operations = READERS[part.kind](part)
+        yield from ((part.where, operation) for operation in operations)
+
+
+def _dense(layer: Part) -> list[Operation]:
+    arrays = layer.named("kernel", *(["bias"] if layer.config["use_bias"] else []))
+    W = arrays["kernel"]
+    K = W.shape[1]
+    if layer.config["units"] != K:
+        raise ValueError(f"found units={layer.config['units']!r}, expected {K}")
+    return [chain.Affine(W.T, arrays.get("bias", np.zeros(K, W.dtype))), *_activation(layer)]
+
+
+def _activation(layer: Part) -> list[Operation]:
+    name = layer.config["activation"]
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise ValueError(f"found the activation {name!r}, expected one of {', '.join(ACTIVATIONS)}")
+    return [ACTIVATIONS[name]()] if name != "linear" else []
+
+
+def _normalizing(layer: Part) -> list[Operation]:
+    """A normalization of columns or rows, with γ or β only where an option says so."""
+    cls = chain.NORMALIZING[layer.kind]
+    without = {name for name, option in (("gamma", "scale"), ("beta", "center")) if not layer.config.get(option, True)}
+    rows = layer.named(*(name for name in chain.row_names(cls) if name not in without))
+    if not rows:
+        raise ValueError("found scale=False and center=False, expected one of them to be True")
+    momentum = layer.config.get("momentum")
+    settings = {} if momentum is None else {"momentum": chain.complement(momentum)}
+    D = len(next(iter(rows.values())))
+    return [chain.normalizing(cls, rows, D, layer.dtype, epsilon=layer.number("epsilon"), **settings)]
+
+
+def _relu(layer: Part) -> list[Operation]:
+    """A layer that is x above a threshold, and has a slope below it, but not both."""
+    slope, threshold = layer.number("negative_slope"), layer.number("threshold")
+    if slope and threshold:
+        raise ValueError(f"found negative_slope={slope} and threshold={threshold}, expected one of them to be 0")
+    if threshold:
+        return [af.TReLUActivation(chain.above(threshold, layer.dtype))]
+    return [chain.with_slope(slope) if slope else af.ReLUActivation()]
+
+
+def _normalization(layer: Part) -> list[Operation]:
+    if layer.config["mean"] is None:
+        mean, variance, _ = layer.named("mean", "variance", "count").values()
+    else:
+        mean, variance = (np.asarray(layer.config[name], dtype=layer.dtype) for name in ("mean", "variance"))
+    with np.errstate(invalid="ignore"):
+        scale = np.sqrt(variance)
+    if mean.ndim != 1 or not (scale >= SMALLEST).all():
+        raise ValueError("expected a mean and a variance, not near 0, for every column")
+    normalization = chain.normalization_of(mean, scale)
+    return [chain.Denormalize(normalization) if layer.config["invert"] else chain.Normalize(normalization)]
+
+
+ACTIVATIONS: dict[str, Callable[[], Any]] = {
+    **{name.lower(): function for function, name in chain.FUNCTIONS.items()},
+    "linear": lambda: None,
+    "leaky_relu": lambda: chain.with_slope(0.2),
+    "elu": af.ELUActivation,
+    "softmax": chain.Softmax,
+    "log_softmax": chain.LogSoftmax,
+}
+
+READERS: dict[str, Callable[[Part], list[Operation]]] = {
+    "Identity": lambda layer: [],
+    "Flatten": lambda layer: [],
+    "Normalization": _normalization,
+    "Dense": _dense,
+    **dict.fromkeys(chain.NORMALIZING, _normalizing),
+    "Dropout": lambda layer: [chain.Dropout(layer.number("rate"))],
+    "Activation": _activation,
+    "ReLU": _relu,
+    "LeakyReLU": lambda layer: [chain.with_slope(layer.number("negative_slope"))],
+    "ELU": lambda layer: [af.ELUActivation(layer.number("alpha"))],
+    "Softmax": lambda layer: [chain.Softmax()],
+}
+
+EXPECTED: dict[str, dict[str, tuple[Any, ...]]] = {  # the values that settings may have, also where Keras is missing
+    "Flatten": {"data_format": (None, "channels_last")},
+    "Normalization": {"axis": AXES},
+    "Dense": {"quantization_config": (None,), "lora_rank": (None,)},
+    "BatchNormalization": {"axis": AXES, "renorm": (False, None)},
+    "LayerNormalization": {"axis": AXES, "rms_scaling": (False, None)},
+    "RMSNormalization": {"axis": AXES},
+    "Dropout": {"noise_shape": (None,)},
+    "ReLU": {"max_value": (None,)},
+    "Softmax": {"axis": (-1, 1)},
+}

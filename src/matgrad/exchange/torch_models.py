@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,11 +53,6 @@ class _Rows(nn.Module):
         self.kind = normalization.kind
         self.register_buffer("offset", torch.tensor(normalization.offset, dtype=dtype))
         self.register_buffer("scale", torch.tensor(normalization.scale, dtype=dtype))
-
-    @property
-    def normalization(self) -> Normalization:
-        """The normalization that it was made from."""
-        return chain.normalization_of(_array(self.offset), _array(self.scale), self.kind)
 
     def extra_repr(self) -> str:
         return self.kind
@@ -117,7 +112,7 @@ WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
     chain.Dropout: lambda x, dtype: nn.Dropout(x.rate),
     chain.Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
     chain.Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
-    **{function: always(getattr(nn, names.torch)) for function, names in FUNCTIONS.items()},
+    **{function: always(getattr(nn, name)) for function, name in FUNCTIONS.items()},
     af.LeakyReLUActivation: lambda f, dtype: nn.LeakyReLU(chain.slope_of(f)),
     af.AllReLUActivation: lambda f, dtype: nn.LeakyReLU(f.alpha),
     af.TReLUActivation: lambda f, dtype: nn.Threshold(chain.below(f.epsilon, dtype), 0.0),
@@ -158,8 +153,7 @@ def _outputs(module: nn.Module, parts: Parts, X: np.ndarray) -> chain.Outputs:
     yield "", _array(module(Y))
     for where, part in parts:
         Y = part(Y)
-        if type(part) is not nn.Flatten:
-            yield where, _array(Y)
+        yield where, _array(Y)
 
 
 def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
@@ -171,11 +165,10 @@ def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
             if id(part) in seen:
                 raise ValueError("occurs twice, and would have two copies of its weights")
             seen.add(id(part))
-            if type(part) is nn.Flatten:
-                continue
             problem = f"expected an nn.Sequential of modules of these types, not of derived ones: {known}"
             operation = counterpart(READERS, part, problem)(part, dtype)
-        yield where, operation
+        if operation is not None:
+            yield where, operation
 
 
 def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -198,27 +191,22 @@ def _affine(module: nn.Linear, dtype: str) -> chain.Affine:
     return chain.Affine(SparseMatrix.from_dense(_array(module.weight_orig), support), b)
 
 
-def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> Operation:
+ROWS = {"weight": "gamma", "bias": "beta", "running_mean": "running_mean", "running_var": "running_variance"}
+
+
+def _normalizing(cls: type, module: Any, dtype: str) -> Operation:
+    """A normalization of columns or rows; where it has no ε, it has that of the dtype."""
+    rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
+    epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
+    if cls is not BatchNormalizationLayer:
+        return normalizing(cls, rows, module.normalized_shape[-1], dtype, epsilon=epsilon)
     if module.momentum is None or not module.track_running_stats:
         raise ValueError("expected track_running_stats=True, and a number for momentum")
-    rows = [*_rows(module, module.num_features, dtype), _array(module.running_mean), _array(module.running_var)]
-    return normalizing(BatchNormalizationLayer, rows, epsilon=module.eps, momentum=module.momentum)
+    return normalizing(cls, rows, module.num_features, dtype, epsilon=epsilon, momentum=module.momentum)
 
 
-def _row_normalization(module: nn.LayerNorm | nn.RMSNorm, dtype: str) -> Operation:
-    """A normalization of rows; RMS normalization has no β, and where it has no ε, that of the dtype."""
-    rows = _rows(module, module.normalized_shape, dtype)
-    if isinstance(module, nn.LayerNorm):
-        return normalizing(LayerNormalizationLayer, rows, epsilon=module.eps)
-    epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
-    return normalizing(RMSNormalizationLayer, rows[:1], epsilon=epsilon)
-
-
-def _rows(module: Any, shape: Any, dtype: str) -> list[np.ndarray]:
-    """γ and β of a module that normalizes; 1 and 0 if it has none."""
-    weight, bias = module.weight, getattr(module, "bias", None)
-    gamma = np.ones(shape, dtype) if weight is None else _array(weight)
-    return [gamma, np.zeros(shape, dtype) if bias is None else _array(bias)]
+def _normalization(cls: type[chain.Normalize], module: _Rows, dtype: str) -> Operation:
+    return cls(chain.normalization_of(_array(module.offset), _array(module.scale), module.kind))
 
 
 def _gelu(module: nn.GELU, dtype: str) -> Operation:
@@ -227,17 +215,18 @@ def _gelu(module: nn.GELU, dtype: str) -> Operation:
     return af.GELUActivation()
 
 
-READERS: dict[type, Callable[[Any, str], Operation]] = {
+READERS: dict[type, Callable[[Any, str], Operation | None]] = {
+    nn.Flatten: lambda module, dtype: None,
     nn.Linear: _affine,
     nn.Softmax: always(chain.Softmax),
     nn.LogSoftmax: always(chain.LogSoftmax),
-    nn.BatchNorm1d: _batch_normalization,
-    nn.LayerNorm: _row_normalization,
-    nn.RMSNorm: _row_normalization,
+    nn.BatchNorm1d: partial(_normalizing, BatchNormalizationLayer),
+    nn.LayerNorm: partial(_normalizing, LayerNormalizationLayer),
+    nn.RMSNorm: partial(_normalizing, RMSNormalizationLayer),
     nn.Dropout: lambda module, dtype: chain.Dropout(module.p),
-    NormalizeInputs: lambda module, dtype: chain.Normalize(module.normalization),
-    DenormalizeOutputs: lambda module, dtype: chain.Denormalize(module.normalization),
-    **{getattr(nn, names.torch): always(function) for function, names in FUNCTIONS.items()},
+    NormalizeInputs: partial(_normalization, chain.Normalize),
+    DenormalizeOutputs: partial(_normalization, chain.Denormalize),
+    **{getattr(nn, name): always(function) for function, name in FUNCTIONS.items()},
     nn.LeakyReLU: lambda module, dtype: chain.with_slope(module.negative_slope),
     nn.Threshold: lambda module, dtype: af.TReLUActivation(chain.above(module.threshold, dtype)),
     nn.GELU: _gelu,
@@ -286,5 +275,5 @@ def _like(description: dict[str, Any], information: dict[str, Any]) -> Multilaye
         ("target_normalization", information.get("normalize_targets"), M.layers[-1].output_size),
     ):
         if kind is not None:
-            setattr(M, attribute, replace(Normalization.none(size), kind=kind))
+            setattr(M, attribute, Normalization(kind, np.zeros((1, size), np.float32), np.ones((1, size), np.float32)))
     return M

@@ -1,7 +1,11 @@
-"""ONNX: a model from an ONNX file whose graph is a chain of known operators; nothing outside the file is read."""
+"""ONNX: a model in evaluation mode as an ONNX file, and from one whose graph is a chain of known operators.
+
+Nothing outside the file is read.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,20 +20,117 @@ from onnx.reference import ReferenceEvaluator
 
 from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
-from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, Outputs, always, model_of
-from matgrad.exchange.onnx_writing import METADATA
+from matgrad.exchange.chain import Operation, Outputs, always, chain_of, counterpart, model_of
 from matgrad.foundation.files import naming
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
+from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
-from matgrad.storage.models import read_description, with_information
+from matgrad.storage.models import model_description, read_description, with_information
 
-OLDEST = 9  # version of the operators
+OPSET, IR = 20, 9  # of November 2023, the first with Gelu
+WITH_RMS = 23, 11  # of May 2025, the first with RMSNormalization; for models that have it
+OLDEST = 9  # version of the operators that are read
+METADATA = "matgrad"  # the name of the description in the metadata
 DTYPE_OF = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
+
+
+# -- from a model ---------------------------------------------------------------------------------
+
+
+def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) -> None:
+    """Write the model to an ONNX file; see `matgrad.exchange`."""
+    graph = _Graph(M.dtype, sparse)
+    for where, operation in chain_of(M, trains=False):
+        with naming(where):
+            counterpart(WRITERS, operation, "ONNX has no such operator")(graph, operation)
+    graph.nodes[-1].output[0] = "Y"
+    kind, sizes = helper.np_dtype_to_tensor_dtype(np.dtype(M.dtype)), (M.layers[0].input_size, M.layers[-1].output_size)
+    X, Y = (helper.make_tensor_value_info(name, kind, ["N", n]) for name, n in zip("XY", sizes, strict=True))
+    parts = graph.nodes, "matgrad", [X], [Y], graph.constants
+    proto = helper.make_graph(*parts, sparse_initializer=graph.sparse_constants)
+    opset, ir = WITH_RMS if any(node.op_type == "RMSNormalization" for node in graph.nodes) else (OPSET, IR)
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(proto, opset_imports=opsets, ir_version=ir, producer_name="matgrad")
+    helper.set_model_props(model, {METADATA: json.dumps(model_description(M))})
+    with atomic_write(path) as file:
+        file.write(model.SerializeToString())
+
+
+class _Graph:
+    """The nodes and constants of a graph, whose last output is the input of the next node."""
+
+    def __init__(self, dtype: str, sparse: bool) -> None:
+        self.dtype, self.sparse, self.last = dtype, sparse, "X"
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.sparse_constants: list[onnx.SparseTensorProto] = []
+
+    def add(self, kind: str, *inputs: Any, **attributes: Any) -> _Graph:
+        """Add a node that takes the last output, then names and arrays; returns the graph."""
+        name = f"{kind}{len(self.nodes) + 1}"
+        names = [x if isinstance(x, str) else self._constant(f"{name}.{i}", x) for i, x in enumerate(inputs, start=1)]
+        self.nodes.append(helper.make_node(kind, [self.last, *names], [f"{name}.Y"], name, **attributes))
+        self.last = f"{name}.Y"
+        return self
+
+    def _constant(self, name: str, A: Any) -> str:
+        """The name, under which a matrix or vector is added to the constants."""
+        if isinstance(A, SparseMatrix) and self.sparse:
+            values = numpy_helper.from_array(A.values[0], name)
+            indices = numpy_helper.from_array(A.support.flat(), f"{name}.indices")
+            self.sparse_constants.append(helper.make_sparse_tensor(values, indices, A.shape))
+        else:
+            self.constants.append(numpy_helper.from_array(chain.dense(A).astype(self.dtype, copy=False), name))
+        return name
+
+    def number(self, x: float) -> float:
+        """A number as an attribute, which is a float32 number, also where all else is float64."""
+        if self.dtype != "float32" and float(np.float32(x)) != x:
+            raise ValueError(f"ONNX has the number {x:g} in float32 only; expected M.to(dtype='float32')")
+        return x
+
+
+def _batch_normalization(graph: _Graph, x: BatchNormalizationLayer) -> None:
+    """ONNX has ε in float32; what is left of it in float64 is added to the variance."""
+    epsilon = float(np.float32(x.epsilon))
+    rest = 0.0 if graph.dtype == "float32" else x.epsilon - epsilon
+    *rows, variance = chain.rows_of(x)
+    variance = variance + variance.dtype.type(rest)
+    graph.add("BatchNormalization", *rows, variance, epsilon=epsilon, momentum=chain.complement(x.momentum))
+
+
+def _normalization_of_rows(graph: _Graph, x: LayerNormalizationLayer | RMSNormalizationLayer) -> None:
+    if graph.dtype != "float32":
+        raise ValueError("ONNX normalizes rows in float32 only; expected M.to(dtype='float32')")
+    graph.add(type(x).__name__.removesuffix("Layer"), *chain.rows_of(x), axis=1, epsilon=x.epsilon)
+
+
+WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
+    chain.Affine: lambda graph, x: graph.add("Gemm", x.W, x.b, transB=1),
+    chain.Softmax: lambda graph, x: graph.add("Softmax", axis=1),
+    chain.LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
+    BatchNormalizationLayer: _batch_normalization,
+    LayerNormalizationLayer: _normalization_of_rows,
+    RMSNormalizationLayer: _normalization_of_rows,
+    chain.Normalize: lambda graph, x: graph.add("Sub", x.normalization.offset).add("Div", x.normalization.scale),
+    chain.Denormalize: lambda graph, x: graph.add("Mul", x.normalization.scale).add("Add", x.normalization.offset),
+    **dict.fromkeys(chain.FUNCTIONS, lambda graph, f: graph.add(chain.FUNCTIONS[type(f)].capitalize())),
+    # PRelu has its slope in the dtype of the model, LeakyRelu in float32
+    af.LeakyReLUActivation: lambda graph, f: graph.add("PRelu", np.array([chain.slope_of(f)])),
+    af.AllReLUActivation: lambda graph, f: graph.add("PRelu", np.array([f.alpha])),
+    af.TReLUActivation: lambda graph, f: graph.add(
+        "ThresholdedRelu", alpha=graph.number(chain.below(f.epsilon, graph.dtype))
+    ),
+    af.SiLUActivation: lambda graph, f: graph.add("Sigmoid").add("Mul", graph.nodes[-1].input[0]),
+    af.ELUActivation: lambda graph, f: graph.add("Elu", alpha=graph.number(float(f.alpha))),
+}
+
+
+# -- to a model -----------------------------------------------------------------------------------
 
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
@@ -42,14 +143,10 @@ def from_onnx(path: str | Path) -> MultilayerPerceptron:
             _, information = read_description(texts[METADATA], "the description")
         graph = Graph(proto, file_limit(path))
         M = model_of(_operations(graph), graph.run)
-        M.normalization = _of_kind(information.get("normalize"), M.normalization)
-        M.target_normalization = _of_kind(information.get("normalize_targets"), M.target_normalization)
+        for name, key in (("normalization", "normalize"), ("target_normalization", "normalize_targets")):
+            if getattr(M, name) is not None and information.get(key) not in (None, "none"):
+                setattr(M, name, replace(getattr(M, name), kind=information[key]))
         return with_information(M, information, "the description")
-
-
-def _of_kind(kind: str | None, normalization: Normalization | None) -> Normalization | None:
-    """A normalization with the name that the file has for it."""
-    return normalization if normalization is None or kind in (None, "none") else replace(normalization, kind=kind)
 
 
 def _read(path: str | Path) -> onnx.ModelProto:
@@ -154,14 +251,9 @@ class Node:
         self.where = f"node {number}{name}, {proto.op_type}"
 
     def attribute(self, name: str, default: Any) -> Any:
-        """The value of an attribute, which has the type of its default."""
-        entry = next((entry for entry in self.proto.attribute if entry.name == name), None)
-        if entry is None:
-            return default
-        value = helper.get_attribute_value(entry)
-        value = value.decode() if isinstance(value, bytes) else value
-        if type(value) is not type(default):
-            raise ValueError(f"{name}: found {value!r}, expected {type(default).__name__}")
+        """The value of an attribute."""
+        values = {entry.name: helper.get_attribute_value(entry) for entry in self.proto.attribute}
+        value = values.get(name, default)
         return self.number_of(value) if isinstance(value, float) else value
 
     def number_of(self, x: float) -> float:
@@ -195,29 +287,17 @@ def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
         raise ValueError(f"the last node has the output {graph.last!r}, expected {graph.output!r}")
 
 
-def _gemm(node: Node) -> chain.Affine:
-    W, *bias = node.matrices(1, 2)
-    return _affine(W if node.attribute("transB", 0) else _transposed(W), *bias)
-
-
-def _matmul(node: Node) -> chain.Affine:
-    (W,) = node.matrices(1, 1)
-    add = node.graph.follow("Add")
-    return _affine(_transposed(W), *(add.matrices(1, 1, commutes=True) if add else ()))
-
-
-def _transposed(W: Any) -> Any:
-    """Wᵀ for a dense matrix W."""
-    if not isinstance(W, np.ndarray):
-        raise ValueError("found transposed sparse weights, expected those of a Gemm with transB=1")
-    return W.T
-
-
-def _affine(W: Any, b: np.ndarray | None = None) -> chain.Affine:
+def _affine(node: Node) -> chain.Affine:
     """X Wᵀ + 1_N b, with a b that is repeated where ONNX repeats it, and 0 where there is none."""
+    W, *bias = node.matrices(1, 2)
+    if node.kind == "MatMul" and (add := node.graph.follow("Add")):
+        bias = add.matrices(1, 1, commutes=True)
     if len(W.shape) != 2 or 0 in W.shape:
         raise ValueError(f"found weights of shape {W.shape}, expected a matrix")
-    b = np.zeros(1, W.dtype) if b is None else _row(b)
+    if not (is_transposed := node.attribute("transB", 0)) and isinstance(W, SparseMatrix):
+        raise ValueError("found transposed sparse weights, expected those of a Gemm with transB=1")
+    W = W if is_transposed else W.T
+    b = _row(bias[0]) if bias else np.zeros(1, W.dtype)
     return chain.Affine(W, np.repeat(b, W.shape[0]) if len(b) == 1 else b)
 
 
@@ -228,21 +308,15 @@ def _row(A: Any) -> np.ndarray:
     return A.reshape(-1)
 
 
-def _batch_normalization(node: Node) -> Operation:
-    settings = {
-        "epsilon": node.attribute("epsilon", 1e-5),
-        "momentum": chain.complement(node.attribute("momentum", 0.9)),
-    }
-    return chain.normalizing(BatchNormalizationLayer, map(_row, node.matrices(4, 4)), **settings)
-
-
-def _row_normalization(node: Node) -> Operation:
-    """A normalization of rows; RMS normalization has no β, and layer normalization may lack it."""
-    rows, is_rms = [_row(A) for A in node.matrices(1, 2)], node.kind == "RMSNormalization"
-    if len(rows) == 1 and not is_rms:
-        rows.append(np.zeros_like(rows[0]))
-    cls = RMSNormalizationLayer if is_rms else LayerNormalizationLayer
-    return chain.normalizing(cls, rows, epsilon=node.attribute("epsilon", 1e-5))
+def _normalizing(node: Node) -> Operation:
+    """A normalization of columns or rows; that of rows may lack β."""
+    cls = chain.NORMALIZING[node.kind]
+    names = chain.row_names(cls)
+    rows = [_row(A) for A in node.matrices(len(names) - (cls is LayerNormalizationLayer), len(names))]
+    settings = {"epsilon": node.attribute("epsilon", 1e-5)}
+    if cls is BatchNormalizationLayer:
+        settings["momentum"] = chain.complement(node.attribute("momentum", 0.9))
+    return chain.normalizing(cls, dict(zip(names, rows, strict=False)), len(rows[0]), node.graph.dtype, **settings)
 
 
 def _prelu(node: Node) -> Operation:
@@ -258,36 +332,35 @@ def _sigmoid(node: Node) -> Operation:
     return af.SigmoidActivation() if product is None else af.SiLUActivation()
 
 
-def _normalization(node: Node) -> chain.Normalize | chain.Denormalize:
+def _normalization(node: Node) -> chain.Normalize:
     """(X - offset) / scale or Y·scale + offset, which are two nodes."""
     is_inverse = node.kind == "Mul"
-    (first,) = node.matrices(1, 1, commutes=is_inverse)
+    first = _row(*node.matrices(1, 1, commutes=is_inverse))
     after = node.graph.follow("Add" if is_inverse else "Div")
     if after is None:
         raise ValueError("expected a Sub, then a Div, or a Mul, then an Add, as in a normalization")
-    (second,) = after.matrices(1, 1, commutes=is_inverse)
+    second = _row(*after.matrices(1, 1, commutes=is_inverse))
     if is_inverse:
-        return chain.Denormalize(chain.normalization_of(_row(second), _row(first)))
-    return chain.Normalize(chain.normalization_of(_row(first), _row(second)))
+        return chain.Denormalize(chain.normalization_of(second, first))
+    return chain.Normalize(chain.normalization_of(first, second))
 
 
 def _gelu(node: Node) -> Operation:
-    if (found := node.attribute("approximate", "none")) != "none":  # too near for a comparison of outputs
-        raise ValueError(f"found approximate={found}, expected none")
+    if (found := node.attribute("approximate", b"none")) != b"none":  # too near for a comparison of outputs
+        raise ValueError(f"found approximate={found.decode()}, expected none")
     return af.GELUActivation()
 
 
 READERS: dict[str, Callable[[Node], Operation | None]] = {
-    "Gemm": _gemm,
-    "MatMul": _matmul,
+    "Gemm": _affine,
+    "MatMul": _affine,
     "Softmax": always(chain.Softmax),
     "LogSoftmax": always(chain.LogSoftmax),
-    "BatchNormalization": _batch_normalization,
-    "LayerNormalization": _row_normalization,
-    "RMSNormalization": _row_normalization,
+    **dict.fromkeys(chain.NORMALIZING, _normalizing),
     "Sub": _normalization,
     "Mul": _normalization,
-    **{names.onnx: always(function) for function, names in chain.FUNCTIONS.items()},
+    **{name.capitalize(): always(function) for function, name in chain.FUNCTIONS.items() if name != "SiLU"},
+    "Swish": always(af.SiLUActivation),
     "LeakyRelu": lambda node: chain.with_slope(node.attribute("alpha", 0.01)),
     "PRelu": _prelu,
     "ThresholdedRelu": lambda node: af.TReLUActivation(chain.above(node.attribute("alpha", 1.0), node.graph.dtype)),
