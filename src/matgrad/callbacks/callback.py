@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from matgrad.foundation.files import conform
+from matgrad.foundation.files import conform, naming
 from matgrad.specifications.parsing import describe
 
 if TYPE_CHECKING:
@@ -53,12 +53,8 @@ class Callback:
         """Set the attributes in `state_names`, after a check of those with types."""
         types = self.state_names if isinstance(self.state_names, Mapping) else {}
         for name in self.state_names:
-            try:
+            with naming(f"the checkpoint has a damaged state of {type(self).__name__}", f"{name}: "):
                 setattr(self, name, conform(state[name], types.get(name, Any)))
-            except (KeyError, ValueError) as error:
-                raise ValueError(
-                    f"the checkpoint has a damaged state of {type(self).__name__} ({name}: {error})"
-                ) from None
 
     def batch(self, run: Training) -> None:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.

@@ -12,7 +12,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ FORMAT = 1
 MATRIX, SUPPORT_KEY = "$matrix", "$support"  # what stands in JSON for a matrix, and for a support with its sizes
 DIGEST = "sha256"
 FILES, BEST = "step-*.safetensors", "best.safetensors"
-LARGEST = 2**53  # from here on, float64 lacks integers
 KEYS = ("layers", "sizes", "dropouts", "renew")  # what a model must have in common with that of a checkpoint
 
 
@@ -60,20 +59,16 @@ class RunState:
     generator: dict[str, Any]  # the generator that is used where none is given
     callbacks: list[tuple[str, dict[str, Any]]]  # the state of each callback that has one, after its name
 
-    def __post_init__(self) -> None:
-        counts = {"epoch": self.epoch, "batch": self.batch, "step": self.step, "examples": self.examples}
-        if wrong := [name for name, n in counts.items() if not 0 <= n < LARGEST]:
-            raise ValueError(f"{wrong[0]}: expected a number of 0 or more, below 2^53, found {counts[wrong[0]]!s:.30}")
-
 
 @dataclass
 class Checkpoint:
     """The state of a model and of its training at one moment, and a record of what was asked for."""
 
+    format: int
     run: RunState
     state: State
-    record: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)  # how to make the model, see `model_description`
+    record: dict[str, Any]
+    model: dict[str, Any]  # how to make the model, see `model_description`
     path: Path = Path()
 
     def restore(self, M: MultilayerPerceptron) -> None:
@@ -114,28 +109,20 @@ def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record:
         file.write(data)
 
 
-@dataclass
-class _Content:
-    format: int
-    run: RunState
-    state: dict[str, Any]
-    record: dict[str, Any]
-
-
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint in a file."""
     tensors, header = read_safetensors(path)
     with naming(path, "invalid checkpoint: "):
         if header.pop(DIGEST) != digest_of(header, tensors):
             raise ValueError("its content does not agree with its digest")
-        content = conform(parse_json(header["checkpoint"], finite=False), _Content)
-        if content.format != FORMAT:
-            raise ValueError(f"expected format {FORMAT}, found {content.format}")
-        run = content.run
+        content = parse_json(header["checkpoint"], finite=False)
+        content["model"], _ = read_description(header["model"], path)
+        checkpoint = conform(content, Checkpoint)
+        if checkpoint.format != FORMAT:
+            raise ValueError(f"expected format {FORMAT}, found {checkpoint.format}")
+        run, checkpoint.state, checkpoint.path = checkpoint.run, unpacked(checkpoint.state, tensors), Path(path)
         run.rows, run.callbacks = unpacked(run.rows, tensors), unpacked(run.callbacks, tensors)
-        state = unpacked(content.state, tensors)
-        model, _ = read_description(header["model"], path)
-    return Checkpoint(run, state, content.record, model, Path(path))
+    return checkpoint
 
 
 def find_checkpoint(path: str | Path) -> Checkpoint:

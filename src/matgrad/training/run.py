@@ -19,6 +19,7 @@ from matgrad.datasets import DataLoader
 from matgrad.distributed.group import Alone, Request, current, is_first
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import TrainingStep
+from matgrad.foundation.files import naming
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import check_size, generator
 from matgrad.inspection.profiling import counted
@@ -82,10 +83,23 @@ class Training:
     s: list[Array]  # its weights, [s], or [] if it has none
     state: State  # of M before that batch; in compiled training, when the epoch began
     learning_rate: float  # of the last step or, when an epoch begins, of its first
+    epoch = batch = step = 0  # finished epochs, batches of this epoch, batches of all epochs
+    batches: int | None = None  # of this epoch, if known
+    examples = 0  # of this epoch so far
+    seconds = 0.0  # of training: compiling, loading and steps, without callbacks such as statistics
+    is_stopped = is_interrupted = False
+    is_rescued = False  # whether the run diverged, but a callback keeps an earlier model
+    callbacks: Sequence[Callback] = ()  # in the order in which they are called
+    resumed_from: Path | None = None  # the file of the checkpoint from which this run is resumed
+    _resumed: RunState | None = None  # that checkpoint, until its epoch is resumed
+    _order: dict[str, Any] | None = None  # the generator of the data before the order of this epoch
+    _generator: dict[str, Any] | None = None  # the state that it had when the checkpoint was written
     _step: TrainingStep
     _epoch_data: Batches
+    _start_of_epoch: float  # as time.perf_counter() has it, moved on by the time that callbacks take
     _end_of_part: int | None  # the number of its last batch, if it is known
     _is_watched: bool  # whether the callbacks are called after each batch, and not after parts of an epoch
+    _is_in_epoch = _is_between_batches = _is_current = False
 
     def __init__(
         self,
@@ -98,33 +112,17 @@ class Training:
         clip_norm: float | None = None,
         compiled: bool = True,
     ) -> None:
-        self.loss, self.data, self.compiled = loss, data, compiled
-        self.group = current() or Alone()  # of the ranks that train together
-        self._model = M
-        self._is_in_epoch = self._is_between_batches = self._is_current = False
-        self.epochs = check_size("epochs", epochs, least=0)
+        self._model, self.loss, self.data, self.compiled = M, loss, data, compiled
+        self.epochs, self.clip_norm = check_size("epochs", epochs, least=0), clip_norm
+        self._schedule, self.per_step = learning_rate, per_step
         self.rows: list[dict[str, Any]] = []  # one per epoch
-        self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all epochs
-        self.batches: int | None = None  # of this epoch, if known
-        self.examples = 0  # of this epoch so far
-        self.seconds = 0.0  # of training: compiling, loading and steps, without callbacks such as statistics
-        self.is_stopped = self.is_interrupted = False
-        self.is_rescued = False  # whether the run diverged, but a callback keeps an earlier model
+        self.group = current() or Alone()  # of the ranks that train together
         check_loss(M, loss)
         if isinstance(data, DataLoader):
             if data.labels is None:
                 check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
             if data.weights is not None:
                 check_weighable(loss)
-        self.clip_norm = clip_norm
-        self._schedule, self.per_step = learning_rate, per_step
-        self.callbacks: Sequence[Callback] = ()  # in the order in which they are called
-        self._seconds_of_callbacks = 0.0  # between the batches of this epoch
-        self._start_of_epoch = 0.0  # as time.perf_counter() has it
-        self._order: dict[str, Any] | None = None  # the generator of the data before the order of this epoch
-        self._generator: dict[str, Any] | None = None  # the state that it had when a checkpoint was written
-        self._resumed: RunState | None = None  # from where this run is resumed
-        self.resumed_from: Path | None = None  # the file of that checkpoint
 
     @property
     def M(self) -> MultilayerPerceptron:
@@ -148,13 +146,15 @@ class Training:
 
     def sample(self, rng: np.random.Generator) -> tuple[Array, ...]:
         """A batch (X, T), or (X, T, s), of training data: random examples of a `DataLoader`, else the last batch."""
-        upcoming = self.data(self.epoch) if callable(self.data) and not self.batch else self.data
-        data = self._epoch_data if self.batch else upcoming
+        data = self._epoch_data if self.batch else self._data_of_epoch()
         if not isinstance(data, DataLoader):
             if not self.batch:
                 raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
             return self.X, self.T, *self.s
         return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
+
+    def _data_of_epoch(self) -> Batches:
+        return self.data(self.epoch) if callable(self.data) else self.data
 
     @property
     def row(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class Training:
             step=self.step,
             examples=self.examples if is_partial else 0,
             seconds=sum(row["seconds"] for row in self.rows),
-            epoch_seconds=self._seconds_of_epoch() if is_partial else 0.0,
+            epoch_seconds=time.perf_counter() - self._start_of_epoch if is_partial else 0.0,
             is_stopped=self.is_stopped and not self.is_interrupted,
             settings=self._settings(),
             rows=self.rows,
@@ -241,11 +241,10 @@ class Training:
     def _settings(self) -> dict[str, str]:
         """What should be the same in all parts of a run, in words."""
         rules = CompositeOptimizer(*(layer.optimizer for _, layer in self._model.walk()))
-        clip = "none" if self.clip_norm is None else f"{self.clip_norm:g}"
         return {
             "the loss": self.loss.specification(),
             "the optimizers": rules.specification(),
-            "the clip norm": clip,
+            "the clip norm": "none" if self.clip_norm is None else f"{self.clip_norm:g}",
             "products in": self._model.matmul,
         }
 
@@ -310,8 +309,8 @@ class Training:
     def _train_epoch(self) -> bool:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
         M, step = self.M, self._step
-        self._start_of_epoch, self._seconds_of_callbacks = time.perf_counter(), 0.0
-        data = self.data(self.epoch) if callable(self.data) else self.data
+        self._start_of_epoch = time.perf_counter()
+        data = self._data_of_epoch()
         self._order = _generator_of(data)
         self.batch, self.batches, self.examples = 0, len(data) if isinstance(data, Sized) else None, 0
         if self._resumed is not None:
@@ -343,17 +342,13 @@ class Training:
                 raise ValueError("there are no batches to train on: the data is empty, or an iterator that is used up")
             if is_whole:
                 M.end_epoch()
-        seconds = self._seconds_of_epoch()
+        seconds = time.perf_counter() - self._start_of_epoch
         self.seconds += seconds
         if is_whole:
             self.epoch += 1
             self._is_in_epoch = False
             self.rows.append({"epoch": self.epoch, "learning_rate": self.learning_rate, "seconds": seconds})
         return is_whole
-
-    def _seconds_of_epoch(self) -> float:
-        """The seconds of training in this epoch so far."""
-        return time.perf_counter() - self._start_of_epoch - self._seconds_of_callbacks
 
     def _resume_epoch(self, data: Batches, run: RunState) -> None:
         """Resume a partial epoch, with the generators of random numbers as they were when it began."""
@@ -362,10 +357,10 @@ class Training:
             raise ValueError(f"the checkpoint is of data with {run.batches} batches, found {self.batches}")
         self.batch, self.examples = run.batch, run.examples
         self._start_of_epoch -= run.epoch_seconds
-        _set_generator(generator(), run.generator)
-        if isinstance(data, DataLoader) and run.order is not None:
-            self._order = run.order
-            _set_generator(data.rng, run.order)
+        with naming(f"{self.resumed_from}", "a damaged state of a random generator: "):
+            generator().bit_generator.state = run.generator
+            if isinstance(data, DataLoader) and run.order is not None:
+                self._order = data.rng.bit_generator.state = run.order
 
     def _parts(self, data: Batches) -> Iterator[tuple[Batches, int]]:
         """The batches in parts, which the engine may train on by itself, and the number of the first batch of each.
@@ -393,8 +388,7 @@ class Training:
     def _restore_generator(self) -> None:
         """Give the generator its state in the checkpoint, when the order of the batches has been drawn from it."""
         if self._generator is not None:
-            _set_generator(generator(), self._generator)
-            self._generator = None
+            generator().bit_generator.state, self._generator = self._generator, None
 
     def _watched(self, data: Batches, done: int) -> Iterator[tuple[Array, ...]]:
         """The batches that are not done yet; the one that is trained on is also (self.X, self.T, *self.s)."""
@@ -432,7 +426,7 @@ class Training:
         start = time.perf_counter()
         for callback in self._called:
             callback.poll(self)
-        self._seconds_of_callbacks += time.perf_counter() - start
+        self._start_of_epoch += time.perf_counter() - start
         self._apply_requests()  # what was heard with the last step
         if self.is_stopped and self.batch != self.batches:
             raise _Stopped
@@ -451,20 +445,12 @@ class Training:
         if self._synchronize(self._is_current):
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
-            self._seconds_of_callbacks += time.perf_counter() - start
+            self._start_of_epoch += time.perf_counter() - start
 
 
 def _generator_of(data: Data) -> dict[str, Any] | None:
     """The state of the generator from which the order of the data comes, if it is known."""
     return dict(data.rng.bit_generator.state) if isinstance(data, DataLoader) else None
-
-
-def _set_generator(rng: np.random.Generator, state: dict[str, Any]) -> None:
-    """Give a generator the state that it had when a checkpoint was written."""
-    try:
-        rng.bit_generator.state = state
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
-        raise ValueError(f"the checkpoint has a damaged state of a random generator ({error})") from None
 
 
 class _Stopped(Exception):
