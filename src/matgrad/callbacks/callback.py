@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matgrad.foundation.files import conform, naming
@@ -73,3 +76,12 @@ class Callback:
 
     def end(self, run: Training) -> None:
         """After the last epoch, also if training was stopped, was interrupted or failed."""
+
+
+@contextmanager
+def warned(path: Path) -> Iterator[None]:
+    """A warning says why a file cannot be written, and training continues."""
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"{path}: cannot be written ({error.strerror or error})", stacklevel=3)

@@ -13,10 +13,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
-from matgrad.datasets.checking import all_finite
+from matgrad.callbacks.ending import not_finite
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.writing import lock_folder
-from matgrad.layers.state import matrices_of
 from matgrad.storage.checkpoints import (
     BEST,
     checkpoint_file,
@@ -121,14 +120,12 @@ class Checkpoints(Callback):
         elif is_own:  # beside the folder that the run was resumed from
             files = []
         elif self.overwrite:
-            for file in files:
-                file.unlink()
-            files = []
+            while files:
+                files.pop().unlink()
         if files:
             self._close()
-            raise ValueError(
-                f"{self.folder}: has {files[-1].name} of another run; expected a new folder, or to resume from this one"
-            )
+            found = f"has {files[-1].name} of another run"
+            raise ValueError(f"{self.folder}: {found}; expected a new folder, or to resume from this one")
 
     def _close(self) -> None:
         """Leave the folder to other runs."""
@@ -138,12 +135,10 @@ class Checkpoints(Callback):
 
     def _write(self, run: Training, file: Path | None = None) -> bool:
         """Write a checkpoint of a model that is finite, and remove the oldest; returns whether that could be done."""
-        M = run.M
-        wrong = [key for key, X in matrices_of(M.state()).items() if not all_finite(M.backend.to_numpy(X))]
         try:
-            if wrong:
-                raise OSError(f"{wrong[0]} has elements that are not finite")
-            write_checkpoint(file or checkpoint_file(self.folder, run.step), M, run.snapshot(), self.record)
+            if wrong := not_finite(run.M):
+                raise OSError(wrong)
+            write_checkpoint(file or checkpoint_file(self.folder, run.step), run.M, run.snapshot(), self.record)
             self.failure = None
         except OSError as error:
             self.failure = error

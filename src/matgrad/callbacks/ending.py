@@ -18,6 +18,7 @@ from matgrad.layers.state import State, matrices_of
 from matgrad.storage.models import on_backend
 
 if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.training import Training
 
 
@@ -48,8 +49,10 @@ class EarlyStopping(Callback):
             raise ValueError(f"early stopping: no {self.measure} is measured, only {', '.join(run.row)}")
         if (problem := divergence(run)) is not None:
             if self.best is not None:  # a model to keep
-                kept = f"{self.measure.replace('_', ' ')} {self.best:.4f}"
-                warnings.warn(f"{problem}; kept the model of epoch {self.best_epoch}, with {kept}", stacklevel=2)
+                kept = (
+                    f"kept the model of epoch {self.best_epoch}, with {self.measure.replace('_', ' ')} {self.best:.4f}"
+                )
+                warnings.warn(f"{problem}; {kept}", stacklevel=2)
                 run.is_rescued = True
                 run.stop()
             return
@@ -78,18 +81,20 @@ class Divergence(Callback):
 
 def divergence(run: Training) -> str | None:
     """What is not finite after the last epoch: its loss or, if that was not measured, a parameter."""
-    if "loss" in run.row:
-        loss = run.row["loss"]
-        return None if math.isfinite(loss) else diverged(f"the loss is {loss}", run.epoch)
-    for name, X in matrices_of(run.M.state()).items():
-        if not all_finite(run.M.backend.to_numpy(X)):
-            return diverged(f"{name} has elements that are not finite", run.epoch)
-    return None
+    loss = run.row.get("loss")
+    what = not_finite(run.M) if loss is None else None if math.isfinite(loss) else f"the loss is {loss}"
+    return None if what is None else diverged(what, run.epoch)
 
 
 def diverged(what: str, epoch: int) -> str:
     """The message of a run that has diverged."""
     return f"{what} after epoch {epoch}: a smaller learning rate or clipping may help"
+
+
+def not_finite(M: MultilayerPerceptron) -> str | None:
+    """Which matrix of the state of M has elements that are not finite, in words, if one has."""
+    found = (name for name, X in matrices_of(M.state()).items() if not all_finite(M.backend.to_numpy(X)))
+    return next((f"{name} has elements that are not finite" for name in found), None)
 
 
 class Interruption(Callback):

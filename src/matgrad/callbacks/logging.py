@@ -7,12 +7,11 @@ import io
 import os
 import socket
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matgrad.callbacks.callback import Callback
+from matgrad.callbacks.callback import Callback, warned
 from matgrad.callbacks.statistics import measure_and_part
 from matgrad.foundation.imports import check_installed
 from matgrad.foundation.writing import as_json, atomic_write
@@ -44,7 +43,7 @@ class _RowsFile(Callback):
         self._is_complete = True
 
     def epoch(self, run: Training) -> None:
-        try:
+        with warned(self._path):
             if self._is_complete and self._fits(run.rows[-1]):
                 self._is_complete = False
                 with open(self._path, "ab") as file:
@@ -52,8 +51,6 @@ class _RowsFile(Callback):
                 self._is_complete = True
             else:
                 _RowsFile.start(self, run)
-        except OSError as error:
-            warnings.warn(f"{self._path}: cannot be written ({error.strerror or error})", stacklevel=2)
 
     def _fits(self, row: Row) -> bool:
         """Whether a row can be appended."""
@@ -110,8 +107,7 @@ class TensorBoard(_RowsFile):
     def start(self, run: Training) -> None:
         self.folder.mkdir(exist_ok=True)
         others = set(self.folder.glob(EVENTS))
-        name = EVENTS.replace("*", f"{time.time():.0f}.{socket.gethostname()}.{os.getpid()}")
-        self._path = self.folder / name
+        self._path = self.folder / EVENTS.replace("*", f"{time.time():.0f}.{socket.gethostname()}.{os.getpid()}")
         super().start(run)
         for other in others - {self._path}:
             other.unlink(missing_ok=True)
@@ -125,19 +121,17 @@ class TensorBoard(_RowsFile):
         if is_whole:
             writer.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
         for row in rows:
-            event = Event(wall_time=now, step=row["epoch"], summary={"value": _scalars(row)})
+            numbers = {name: x for name, x in _flat(row, "/").items() if name != "epoch" and isinstance(x, int | float)}
+            values = [{"tag": _tag(name), "simple_value": float(x)} for name, x in numbers.items()]
+            event = Event(wall_time=now, step=row["epoch"], summary={"value": values})
             writer.write(event.SerializeToString())
         return buffer.getvalue()
 
 
-def _scalars(row: Row) -> list[dict[str, Any]]:
-    """The numbers of a row as TensorBoard's scalars, such as ``loss/validation``."""
-    values = []
-    for name, x in _flat(row, "/").items():
-        if name != "epoch" and isinstance(x, int | float):
-            measure, part = measure_and_part(name)
-            values.append({"tag": name if part is None else f"{measure}/{part}", "simple_value": float(x)})
-    return values
+def _tag(name: str) -> str:
+    """TensorBoard's name of a number in a row, such as ``loss/validation``."""
+    measure, part = measure_and_part(name)
+    return name if part is None else f"{measure}/{part}"
 
 
 def _flat(row: Row, separator: str = ".") -> Row:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from matgrad.callbacks.callback import Callback
+from matgrad.callbacks.callback import Callback, warned
 from matgrad.foundation.files import conform
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.writing import atomic_write
@@ -51,13 +49,12 @@ class Pictures(Callback):
         """Check what the pictures are to be of, and make the folder."""
         parts = min(run.epochs, MOST)
         default = [round(i * run.epochs / max(parts, 1)) for i in range(parts + 1)]
-        self._epochs = default if self.epochs is None else self.epochs
+        self._epochs, self._shots = default if self.epochs is None else self.epochs, []
         if wrong := [i for i in self._epochs if not 0 <= i <= run.epochs]:
             raise ValueError(f"pictures: expected epochs from 0 to {run.epochs}, found {wrong[0]}")
         checked_shape(self.shape, run.M.layers[0].input_size)
         self.folder.mkdir(exist_ok=True)
         self._digits = max(3, len(str(run.epochs)))
-        self._shots = []
 
     def epoch(self, run: Training) -> None:
         if run.epoch not in self._epochs:
@@ -66,19 +63,12 @@ class Pictures(Callback):
         self._shots.append(shot)
         for name, draw in FIGURES.items():
             path = self.folder / f"epoch_{run.epoch:0{self._digits}}_{name}.png"
-            _write(path, partial(write_png, draw(shot, [shot])))
+            with warned(path), atomic_write(path) as file:
+                write_png(draw(shot, [shot]), file)
 
     def end(self, run: Training) -> None:
         """Write the animations, in which all pictures have the same scale."""
         for name, draw in FIGURES.items() if self._shots else ():
-            figures = [draw(shot, self._shots) for shot in self._shots]
-            _write(self.folder / f"{name}.gif", partial(write_animation, figures))
-
-
-def _write(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a file; a warning says what went wrong, and training continues."""
-    try:
-        with atomic_write(path) as file:
-            write(file)
-    except OSError as error:
-        warnings.warn(f"{path}: cannot be written ({error.strerror or error})", stacklevel=2)
+            path = self.folder / f"{name}.gif"
+            with warned(path), atomic_write(path) as file:
+                write_animation([draw(shot, self._shots) for shot in self._shots], file)

@@ -67,10 +67,9 @@ class Report(Callback):
         if self.progress is not None:
             self.progress.reset(self._task, visible=False)
         shown = shown_values(run.row)
-        if not self._has_headings:
-            self.say("  ".join(f"{heading:>{max(7, len(heading))}}" for heading in shown))
-            self._has_headings = True
-        self.say("  ".join(f"{cell:>{max(7, len(heading))}}" for heading, cell in shown.items()))
+        for line in (shown.values(),) if self._has_headings else (shown, shown.values()):
+            self.say("  ".join(f"{cell:>{max(7, len(heading))}}" for heading, cell in zip(shown, line, strict=True)))
+        self._has_headings = True
 
     def end(self, run: Training) -> None:
         if self.progress is not None:

@@ -86,10 +86,8 @@ class LayerBase:
             name = next((name for name in self.parameters if self._is_made_with(part, name)), None)
             if name is None or name in bound:
                 problem = "two optimizers for one parameter" if name else "not made with a parameter"
-                raise ValueError(
-                    f"{type(part).__name__}: {problem} of this {type(self).__name__}; expected at "
-                    f"most one per parameter: {', '.join(self.parameters)} (made after M.to(...))"
-                )
+                expected = f"at most one per parameter: {', '.join(self.parameters)} (made after M.to(...))"
+                raise ValueError(f"{type(part).__name__}: {problem} of this {type(self).__name__}; expected {expected}")
             bound[name] = part
         for part in bound.values():
             part.x = part.Dx = None
@@ -133,11 +131,9 @@ class LayerBase:
         found: Places = {}
         for path, layer in self.walk(name):
             prefix = f"{path}." if path else ""
-            for name in (*layer.parameters, *layer.buffers):
-                found[prefix + name] = layer, name
+            found |= {prefix + name: (layer, name) for name in (*layer.parameters, *layer.buffers)}
             for name, optimizer in layer._optimizers.items():
-                for key in optimizer.state_names:
-                    found[f"{prefix}{name}.{key}"] = optimizer, key
+                found |= {f"{prefix}{name}.{key}": (optimizer, key) for key in optimizer.state_names}
         return found
 
     def to(self, backend: Backend, dtype: str | None = None, device: str | None = None) -> None:
@@ -208,9 +204,7 @@ class LayerBase:
 
     def _kept_per_element(self, name: str) -> list[tuple[Optimizer, str]]:
         """What the optimizer of a parameter keeps for each of its elements: the optimizer, and names of attributes."""
-        shape, optimizer = tuple(values_of(getattr(self, name)).shape), self._optimizers.get(name)
-        if optimizer is None:
-            return []
+        shape, optimizer = tuple(values_of(getattr(self, name)).shape), self._optimizers.get(name, CompositeOptimizer())
         return [(optimizer, key) for key in optimizer.state_names if tuple(getattr(optimizer, key).shape) == shape]
 
     # -- names --------------------------------------------------------------------------------
@@ -226,10 +220,10 @@ class LayerBase:
         return f"{type(self).__name__}({self.input_size}, {self.output_size})"
 
 
-def layers_in(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[Layer]:
+def layers_in(value: Any) -> Iterator[Layer]:
     """The layers that an attribute is or contains, in lists, tuples and dictionaries."""
     if isinstance(value, LayerBase):
         yield value  # type: ignore[misc]
-    elif isinstance(value, list | tuple | dict) and not any(value is x for x in inside):
+    elif isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from layers_in(item, (*inside, value))
+            yield from layers_in(item)
