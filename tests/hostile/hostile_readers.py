@@ -33,7 +33,7 @@ from hostile_mutants import (
 import matgrad as mg
 from matgrad import datasets, exchange
 from matgrad.callbacks import Callback, Checkpoints
-from matgrad.callbacks.logging import Log
+from matgrad.callbacks.report import Log
 from matgrad.cli.inspect import inspect
 from matgrad.cli.run import TrainingRun
 from matgrad.cli.train import train

@@ -15,8 +15,7 @@ import numpy as np
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.topology import Topology, TopologyCallback, check_sparse
 from matgrad.foundation.numbers import generator
-from matgrad.layers.sparsity import with_densities
-from matgrad.layers.weights import WeightedLayer
+from matgrad.layers.weights import WeightedLayer, with_densities
 from matgrad.sparse.densities import parse_densities
 from matgrad.sparse.growing import GradientGrow, RandomGrow
 from matgrad.sparse.pruning import MagnitudePrune, SETPrune, largest, largest_weights

@@ -27,7 +27,7 @@ from matgrad.callbacks import (
     TensorBoard,
 )
 from matgrad.callbacks.ending import diverged
-from matgrad.callbacks.logging import SUFFIXES
+from matgrad.callbacks.report import SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
 from matgrad.cli.commands import warnings_to
 from matgrad.cli.examples import load_data
