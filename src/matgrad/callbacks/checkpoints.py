@@ -96,8 +96,8 @@ class Checkpoints(Callback):
             self.best = value  # which is written too
             if not self._write(run, self.folder / BEST):
                 self.best = before
-        is_due = (run.step if self.wants_batches else run.epoch) % self.every == 0
-        if is_due or run.is_stopped or run.epoch == run.epochs:
+        count = run.step if self.wants_batches else run.epoch
+        if count % self.every == 0 or run.is_stopped or run.epoch == run.epochs:
             self._write(run)
 
     def end(self, run: Training) -> None:

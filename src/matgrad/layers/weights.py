@@ -43,10 +43,9 @@ class WeightedLayer(Layer):
     def __init__(self, input_size: int, output_size: int, *, support: Any = None) -> None:
         super().__init__(input_size, output_size)
         if self.output_size < self.least_outputs:
-            raise ValueError(
-                f"{type(self).__name__}: found {self.output_size} output, expected at least {self.least_outputs}: a "
-                "softmax over one class is constant; one output needs a LinearLayer"
-            )
+            problem = f"found {self.output_size} output, expected at least {self.least_outputs}"
+            reason = "a softmax over one class is constant; one output needs a LinearLayer"
+            raise ValueError(f"{type(self).__name__}: {problem}: {reason}")
         self.seed = random_seed()  # of dropout: drawn by every layer, so that W is the same with and without it
         if support is None:
             self.W = np.empty((output_size, input_size), dtype=np.float32)
