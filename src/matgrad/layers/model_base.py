@@ -16,7 +16,7 @@ from matgrad.backends.base import MATMULS, Matrix, Scalar
 from matgrad.datasets.checking import as_array
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import Generator
-from matgrad.layers import checks
+from matgrad.layers.base import check_input, check_sharing
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import Places, State, matrices_of, put, sized_by_supports
@@ -246,13 +246,13 @@ class ModelBase:
     def check_layers(self) -> None:
         """Raise if a layer occurs twice or hides another; only a list that has changed is checked again."""
         if len(self._checked) != len(self.layers) or any(map(is_not, self._checked, self.layers)):
-            checks.check_sharing(self.layers)
+            check_sharing(self.layers)
             self._checked = list(self.layers)
 
     def check_input(self, X: Matrix) -> None:
         """Raise if the layers do not fit each other, or X has another size, backend or dtype than the first expects."""
         self.check_layers()
-        checks.check_input(self.layers, X, self._parameter)
+        check_input(self.layers, X, self._parameter)
 
     def __repr__(self) -> str:
         """The headline and a table: of each layer and part its name, sizes, density (if any is sparse), parameters."""

@@ -70,7 +70,7 @@ def stochastic_gradient_descent(
 class History(dict[str, list]):
     """One value per epoch of 'loss', 'accuracy', 'validation_loss', 'seconds' …; in a notebook a table and a plot."""
 
-    compilation_seconds = 0.0  # of all 'seconds', those of compiling, as far as they are known
+    compilation_seconds = 0.0  # of compiling, as far as they are known, since training began or was resumed
 
     _repr_html_ = deferred("matgrad.explanation.histories", "history_html")
 
@@ -166,13 +166,8 @@ class Training:
         """The values of all epochs, by name."""
         names = dict.fromkeys(name for row in self.rows for name in row)
         history = History((name, [row[name] for row in self.rows if name in row]) for name in names)
-        history.compilation_seconds = self.compilation_seconds
+        history.compilation_seconds = self._step.compilation_seconds if hasattr(self, "_step") else 0.0
         return history
-
-    @property
-    def compilation_seconds(self) -> float:
-        """The seconds of training, since it began or was resumed, in which the step was compiled, if they are known."""
-        return self._step.compilation_seconds if hasattr(self, "_step") else 0.0
 
     def __repr__(self) -> str:
         return f"Training: {self.epoch} of {self.epochs} epochs"
@@ -227,8 +222,8 @@ class Training:
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
         if self.epochs < checkpoint.run.epoch:
-            done = f"{checkpoint.run.epoch} epochs are done"
-            raise ValueError(f"{checkpoint.path}: {done}, expected as many epochs or more, found {self.epochs}")
+            expected = f"expected as many epochs or more, found {self.epochs}"
+            raise ValueError(f"{checkpoint.path}: {checkpoint.run.epoch} epochs are done, {expected}")
         checkpoint.restore(self._model)
         for name, now in self._settings().items():
             if (before := checkpoint.run.settings.get(name, now)) != now:
