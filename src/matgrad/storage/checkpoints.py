@@ -24,15 +24,7 @@ from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import State
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.support import Support
-from matgrad.specifications.models import model_specification
-from matgrad.storage.models import (
-    INDEX,
-    model_arrays,
-    model_description,
-    read_description,
-    replace_state,
-    state_tensors,
-)
+from matgrad.storage.models import INDEX, model_description, model_tensors, read_description, replace_state
 
 FORMAT = 1
 MATRIX, SUPPORT_KEY = "$matrix", "$support"  # what stands in JSON for a matrix, and for a support with its sizes
@@ -74,14 +66,10 @@ class Checkpoint:
     def restore(self, M: MultilayerPerceptron) -> None:
         """Give M the whole state, also that of its optimizers; M must be made as the model was."""
         with naming(self.path):
-            try:
-                specification = model_specification(M)
-            except ValueError:  # none describes it
-                specification = {}
+            found = model_description(M)["model"]
             for key in KEYS:
-                found = specification.get(key)
-                if found is not None and (known := self.model.get(key, found)) != found:
-                    raise ValueError(f"its model has {key} {known}, but this one has {key} {found}")
+                if key in found and (known := self.model.get(key, found[key])) != found[key]:
+                    raise ValueError(f"its model has {key} {known}, but this one has {key} {found[key]}")
             replace_state(M, self.state, is_whole=True)
 
 
@@ -100,10 +88,9 @@ def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record:
         "state": packed(state, "", tensors),
         "record": dict(record),
     }
-    names = state_tensors(M, state)
-    tensors |= {names[name]: A for name, A in model_arrays(M).items()}  # its normalization too
-    strings = {"checkpoint": content, "model": model_description(M) | {"tensors": names}}
-    header = {name: json.dumps(value, ensure_ascii=False) for name, value in strings.items()}
+    others, description = model_tensors(M)  # its normalization too
+    tensors |= others
+    header = {"checkpoint": json.dumps(content, ensure_ascii=False), "model": description}
     data = save(tensors, header | {DIGEST: digest_of(header, tensors)})
     with atomic_write(path) as file:
         file.write(data)

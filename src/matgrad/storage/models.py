@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -104,10 +104,9 @@ def model_arrays(M: MultilayerPerceptron) -> dict[str, np.ndarray]:
 def model_description(M: MultilayerPerceptron, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """How to make the model, or the 'problem' where no specification can, and its information, with more of it."""
     information = {**M.information, **(more or {})}
-    if M.normalization is not None:
-        information["normalize"] = M.normalization.kind
-    if M.target_normalization is not None:
-        information["normalize_targets"] = M.target_normalization.kind
+    for name, normalization in (("normalize", M.normalization), ("normalize_targets", M.target_normalization)):
+        if normalization is not None:
+            information[name] = normalization.kind
     if M.features is not None:
         information["features"] = asdict(M.features)
     try:
@@ -187,9 +186,8 @@ def tensor_names(text: str, path: str | Path) -> dict[str, str]:
 def read_description(text: object, path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """How to make the model of a file, or its 'problem' where no specification can, and the information in it."""
     if text is None:
-        raise OnlyWeightsError(
-            f"{path}: no model description in it, only weights; make the model and use mg.load_weights"
-        )
+        problem = "no model description in it, only weights"
+        raise OnlyWeightsError(f"{path}: {problem}; make the model and use mg.load_weights")
     with naming(path, DAMAGED):
         description = conform(parse_json(str(text)), Description)
         if description.format != FORMAT:
@@ -231,14 +229,14 @@ def state_names(M: MultilayerPerceptron) -> dict[str, str]:
     return {special.get(name, name): name for name in saved}
 
 
-def state_tensors(M: MultilayerPerceptron, supports: Container[str]) -> dict[str, str]:
-    """The tensor of every array of a model, where matrices of the state and these supports are tensors of that name."""
-    names = {name: name for name in model_arrays(M)}
+def model_tensors(M: MultilayerPerceptron) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays of a model as tensors, of which those of its state have the names there; and the string ``model``."""
+    arrays, names = model_arrays(M), {}
     for stored, name in state_names(M).items():
-        names[stored] = name
-        if f"{name}{SUPPORT}" in supports:
-            names |= {f"{stored}.{part}": f"{name}{SUPPORT}.{part}" for part in INDEX}
-    return names
+        names |= {stored: name} | {f"{stored}.{part}": f"{name}{SUPPORT}.{part}" for part in INDEX}
+    tensors = {name: names.get(name, name) for name in arrays}
+    description = json.dumps(model_description(M) | {"tensors": tensors}, ensure_ascii=False)
+    return {tensors[name]: A for name, A in arrays.items()}, description
 
 
 def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray]) -> None:

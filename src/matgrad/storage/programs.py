@@ -21,7 +21,7 @@ from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.description import as_dictionary, from_dictionary
 from matgrad.program.program import Program, Value
 from matgrad.sparse.support import Support
-from matgrad.storage.models import INDEX, model_arrays, model_description, state_tensors, tensor_names
+from matgrad.storage.models import INDEX, model_tensors, tensor_names
 
 
 def save_program(program: Program, path: str | Path, of: MultilayerPerceptron | Mapping[str, Any]) -> None:
@@ -30,9 +30,7 @@ def save_program(program: Program, path: str | Path, of: MultilayerPerceptron | 
 
     metadata = {"matgrad": json.dumps(as_dictionary(program), ensure_ascii=False)}
     if isinstance(of, MultilayerPerceptron):
-        names = state_tensors(of, program.supports)
-        metadata["model"] = json.dumps(model_description(of) | {"tensors": names}, ensure_ascii=False)
-        others = {names[name]: A for name, A in model_arrays(of).items()}
+        others, metadata["model"] = model_tensors(of)
         state = {name: X for name, X in of.state().items() if name in {*program.inputs, *program.supports}}
     else:
         others, state = {}, dict(of)
