@@ -163,8 +163,6 @@ def parse_interval(every: int | str) -> tuple[int, bool]:
 
 def _is_good(file: Path) -> bool:
     """Whether a checkpoint can be read."""
-    try:
-        read_checkpoint(file)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(read_checkpoint(file))
+    return False

@@ -69,16 +69,6 @@ class EarlyStopping(Callback):
             run.M.load_state(self._state)
 
 
-class Divergence(Callback):
-    """Ends a run whose loss or, if it is not measured, whose model is no longer finite; every run has this callback."""
-
-    place = 2
-
-    def epoch(self, run: Training) -> None:
-        if not run.is_rescued and (problem := divergence(run)) is not None:
-            raise FloatingPointError(problem)
-
-
 def divergence(run: Training) -> str | None:
     """What is not finite after the last epoch: its loss or, if that was not measured, a parameter."""
     loss = run.row.get("loss")

@@ -1,8 +1,4 @@
-"""Methods of sparse training by name, with the defaults of their papers.
-
-A specification such as ``RigL(0.3)`` names one of `METHODS`. SET and RigL start from a sparse model, SNIP and GMP from
-a dense one, which they make sparse.
-"""
+"""Methods of sparse training by name, such as ``RigL(0.3)``, with the defaults of their papers."""
 
 from __future__ import annotations
 

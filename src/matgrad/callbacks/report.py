@@ -1,7 +1,4 @@
-"""What a run shows and logs: a progress bar and rows, a live table and plot in a notebook, and files of rows.
-
-A log has the values of each epoch, as JSON lines, as CSV or for TensorBoard, written as the epoch ends.
-"""
+"""What a run shows and logs: a progress bar and rows, a live table and plot in a notebook, and files of rows."""
 
 from __future__ import annotations
 

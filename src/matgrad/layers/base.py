@@ -268,10 +268,8 @@ def check_input(layers: Sequence[Layer], X: Matrix, like: Matrix) -> None:
     if isinstance(X, SparseMatrix):
         backend.check_sparse()
         if first.keeps_size:
-            raise TypeError(
-                f"layer 1, {first!r}, cannot take a sparse X, of which it would compute every element; "
-                "put a linear layer before it, or give a dense X, such as X.toarray()"
-            )
+            advice = "put a linear layer before it, or give a dense X, such as X.toarray()"
+            raise TypeError(f"layer 1, {first!r}, cannot take a sparse X, which it would make dense; {advice}")
     if len(X.shape) != 2 or X.shape[1] != first.input_size:
         sizes = " × ".join(map(str, X.shape))
         raise ValueError(f"expected a batch X of size N × {first.input_size}, found {sizes}")

@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from matgrad.backends import BACKENDS
@@ -281,17 +281,12 @@ class MLPClassifier(ClassifierMixin, Perceptron):
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> MLPClassifier:
         """Train for one more epoch, with weights as they are; the first call needs all `classes`, y may lack some."""
-        is_first = not hasattr(self, "model_")
-        if is_first and classes is None:
-            raise ValueError("partial_fit: the first call needs the classes")
         if self.class_weight == "balanced":
             raise ValueError("partial_fit: class_weight='balanced' needs all examples, expected weights of the classes")
-        known = np.unique(self.classes_ if classes is None else classes)
-        if not is_first and not np.array_equal(known, self.classes_):
-            raise ValueError(f"partial_fit: found the classes {known}, expected {self.classes_}, as in the first call")
-        if len(unknown := np.setdiff1d(column_or_1d(y), known)):
-            raise ValueError(f"partial_fit: found the class {unknown.tolist()[0]!r} in y, expected one of {known}")
-        return self._train_once(X, y, sample_weight, known)
+        _check_partial_fit_first_call(self, classes)  # sets classes_
+        if len(unknown := np.setdiff1d(column_or_1d(y), self.classes_).tolist()):
+            raise ValueError(f"partial_fit: found the class {unknown[0]!r} in y, expected one of {self.classes_}")
+        return self._train_once(X, y, sample_weight, self.classes_)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each example."""

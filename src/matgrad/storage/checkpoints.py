@@ -160,8 +160,7 @@ def packed(value: Any, name: str, tensors: dict[str, np.ndarray]) -> Any:
     try:
         A = backend_of(value).to_numpy(value)
     except TypeError:
-        found = type(value).__name__
-        raise TypeError(f"{name}: expected plain values and matrices, found {found}, which cannot be saved") from None
+        raise TypeError(f"{name}: expected plain values and matrices, found {type(value).__name__}") from None
     tensors[name] = np.ascontiguousarray(A).reshape(A.shape)
     return {MATRIX: name}
 
@@ -174,8 +173,8 @@ def unpacked(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
         return value
     if MATRIX in value:
         return tensors[value[MATRIX]]
-    if SUPPORT_KEY in value:
-        return Support(tuple(value["shape"]), *(tensors[f"{value[SUPPORT_KEY]}.{part}"] for part in INDEX))
+    if (name := value.get(SUPPORT_KEY)) is not None:
+        return Support(tuple(value["shape"]), *(tensors[f"{name}.{part}"] for part in INDEX))
     return {key: unpacked(item, tensors) for key, item in value.items()}
 
 

@@ -1,7 +1,4 @@
-"""Training: stochastic gradient descent, as one loop with callbacks that watch or steer it.
-
-`fitting` has the method `M.fit`, the one way from data to a trained model, and `run` the loop.
-"""
+"""Training: `fitting` has the method `M.fit`, the one way from data to a trained model, and `run` the loop."""
 
 from matgrad.training.fitting import fit as fit
 from matgrad.training.run import BATCH_SIZE as BATCH_SIZE

@@ -14,7 +14,8 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array
-from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
+from matgrad.callbacks import Callback, Checkpoints, Interruption
+from matgrad.callbacks.ending import divergence
 from matgrad.datasets import DataLoader
 from matgrad.distributed.group import Alone, Request, current, is_first
 from matgrad.engines.engine import Batches
@@ -268,7 +269,7 @@ class Training:
             self._restore(find_checkpoint(resume))
         self._step = TrainingStep(self.M, self.loss, self.clip_norm, compiled=self.compiled)
         self.group.asked = self.group.heard = Request.NONE
-        own = [*checked_callbacks(callbacks), Divergence(), Interruption()]
+        own = [*checked_callbacks(callbacks), Interruption()]
         if any(isinstance(callback, Checkpoints) for callback in own):
             own.append(Interruption(signal.SIGTERM))
         self.callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
@@ -299,6 +300,8 @@ class Training:
                         seconds = time.perf_counter() - start
                         self.seconds += seconds
                         self.row["seconds"] += seconds
+            if not (is_last or self.is_rescued) and (problem := divergence(self)) is not None:
+                raise FloatingPointError(problem)
             self._synchronize()
 
     def _train_epoch(self) -> bool:
