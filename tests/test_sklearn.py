@@ -372,4 +372,4 @@ def test_what_needs_a_whole_run_is_refused_in_partial_fit(options: dict):
 def test_without_scikit_learn_the_extra_is_named():
     code = "import sys; sys.modules['sklearn'] = None; import matgrad.sklearn"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "matgrad.sklearn needs scikit-learn, which is not installed: pip install '.[sklearn]'" in result.stderr
+    assert "estimators need sklearn, which is not installed: pip install '.[sklearn]'" in result.stderr

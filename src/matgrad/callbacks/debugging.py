@@ -34,8 +34,7 @@ class GradientCheck(Callback):
         X = X.to_dense() if isinstance(X, SparseMatrix) else X
         with paused(run.M):
             results = check_gradients(run.M, run.loss, X, T, h=self.h)
-        wrong = first_wrong(results)
-        if wrong is not None:
+        if (wrong := first_wrong(results)) is not None:
             raise ArithmeticError(str(wrong))
         silent = [result.name for result in results if not result.tells]
         beside = f"; cannot be judged: {', '.join(silent)}" if silent else ""

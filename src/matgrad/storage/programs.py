@@ -74,9 +74,8 @@ def _check_matrices(program: Program, matrices: Mapping[str, np.ndarray]) -> Non
     if missing := [name for name in matrices_of(dict.fromkeys(state)) if name not in matrices]:
         raise ValueError(f"no matrix for {', '.join(missing)}")
     for name, A in matrices.items():
-        if name not in program.inputs:
+        if (value := program.inputs.get(name)) is None:
             raise ValueError(f"{name} is not an input of the program")
-        value = program.inputs[name]
         if A.shape != value.shape or A.dtype != value.dtype:
-            found = f"{A.shape} {A.dtype}"
-            raise ValueError(f"{name}: expected {tuple(map(int, value.shape))} {value.dtype}, found {found}")
+            expected = f"{tuple(map(int, value.shape))} {value.dtype}"
+            raise ValueError(f"{name}: expected {expected}, found {A.shape} {A.dtype}")
