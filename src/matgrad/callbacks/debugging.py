@@ -57,12 +57,10 @@ class Matrices(Callback):
 
     def batch(self, run: Training) -> None:
         for i, layer in run.M.walk():
-            kept = layer.intermediates
-            forward = [name for name in kept if name[0] != "D" or name[1:] not in kept]
-            backward = [name for name in kept if name not in forward]
+            backward = [name for name in layer.intermediates if name[0] == "D" and name[1:] in layer.intermediates]
+            forward = [name for name in layer.intermediates if name not in backward]
             gradients = (f"D{name}" for name in layer.parameters)
-            names = "X", *layer.parameters, *forward, "Y", "DY", *backward, "DX", *gradients
-            for name in names:
+            for name in ("X", *layer.parameters, *forward, "Y", "DY", *backward, "DX", *gradients):
                 X = run.state[f"{i}.{name}"] if name in layer.parameters else getattr(layer, name)
                 self._show(run, f"layer {i} {name}", X)
         Y, T = vars(run.M.layers[-1])["_Y"], run.T  # the output, whatever else the layer calls Y

@@ -49,10 +49,8 @@ class EarlyStopping(Callback):
             raise ValueError(f"early stopping: no {self.measure} is measured, only {', '.join(run.row)}")
         if (problem := divergence(run)) is not None:
             if self.best is not None:  # a model to keep
-                kept = (
-                    f"kept the model of epoch {self.best_epoch}, with {self.measure.replace('_', ' ')} {self.best:.4f}"
-                )
-                warnings.warn(f"{problem}; {kept}", stacklevel=2)
+                kept = f"{self.measure.replace('_', ' ')} {self.best:.4f}"
+                warnings.warn(f"{problem}; kept the model of epoch {self.best_epoch}, with {kept}", stacklevel=2)
                 run.is_rescued = True
                 run.stop()
             return
