@@ -1,10 +1,10 @@
 """Callbacks, which watch or steer training: statistics, early stopping, progress and others, or a user's own."""
 
 from matgrad.callbacks.callback import Callback as Callback
-from matgrad.callbacks.checkpoints import Checkpoints as Checkpoints
 from matgrad.callbacks.debugging import GradientCheck as GradientCheck
 from matgrad.callbacks.debugging import Matrices as Matrices
 from matgrad.callbacks.debugging import Pictures as Pictures
+from matgrad.callbacks.ending import Checkpoints as Checkpoints
 from matgrad.callbacks.ending import EarlyStopping as EarlyStopping
 from matgrad.callbacks.ending import Interruption as Interruption
 from matgrad.callbacks.methods import GMP as GMP
