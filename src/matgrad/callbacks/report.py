@@ -20,23 +20,23 @@ from matgrad.foundation.writing import as_json, atomic_write
 if TYPE_CHECKING:
     from matgrad.training import Training
 
-COLUMNS: dict[str, tuple[str, str | Callable[[Any], str]]] = {  # name of a value: heading, and how it is shown
-    "epoch": ("epoch", "d"),
-    "learning_rate": ("lr", ".4g"),
-    "loss": ("loss", ".4f"),
-    "accuracy": ("train acc", ".4f"),
-    "validation_loss": ("val loss", ".4f"),
-    "validation_accuracy": ("val acc", ".4f"),
-    "test_accuracy": ("test acc", ".4f"),
-    "rmse": ("train rmse", ".4f"),
-    "validation_rmse": ("val rmse", ".4f"),
-    "test_rmse": ("test rmse", ".4f"),
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {  # name of a value: heading, and how it is shown
+    "epoch": ("epoch", "{:d}".format),
+    "learning_rate": ("lr", "{:.4g}".format),
+    "loss": ("loss", "{:.4f}".format),
+    "accuracy": ("train acc", "{:.4f}".format),
+    "validation_loss": ("val loss", "{:.4f}".format),
+    "validation_accuracy": ("val acc", "{:.4f}".format),
+    "test_accuracy": ("test acc", "{:.4f}".format),
+    "rmse": ("train rmse", "{:.4f}".format),
+    "validation_rmse": ("val rmse", "{:.4f}".format),
+    "test_rmse": ("test rmse", "{:.4f}".format),
     "nnz": ("nnz", lambda nnz: f"{sum(nnz.values())}"),
-    "density": ("density", ".4f"),
-    "explored": ("explored", ".4f"),
+    "density": ("density", "{:.4f}".format),
+    "explored": ("explored", "{:.4f}".format),
     "flops": ("GFLOP", lambda flops: f"{flops / 1e9:.4g}"),
     "peak_memory": ("peak MB", lambda size: "" if size is None else f"{size / 1e6:.0f}"),
-    "seconds": ("train seconds", ".2f"),
+    "seconds": ("train seconds", "{:.2f}".format),
 }
 
 
@@ -131,11 +131,7 @@ def default_report() -> Callback:
 
 def shown_values(row: Mapping[str, Any]) -> dict[str, str]:
     """The values of an epoch as strings, by heading."""
-    return {
-        heading: f"{row[name]:{form}}" if isinstance(form, str) else form(row[name])
-        for name, (heading, form) in COLUMNS.items()
-        if name in row
-    }
+    return {heading: show(row[name]) for name, (heading, show) in COLUMNS.items() if name in row}
 
 
 Row = dict[str, Any]  # the values of an epoch, by name; a table such as `nnz` has its values by name too
