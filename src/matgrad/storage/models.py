@@ -231,9 +231,8 @@ def state_names(M: MultilayerPerceptron) -> dict[str, str]:
 
 def model_tensors(M: MultilayerPerceptron) -> tuple[dict[str, np.ndarray], str]:
     """The arrays of a model as tensors, of which those of its state have the names there; and the string ``model``."""
-    arrays, names = model_arrays(M), {}
-    for stored, name in state_names(M).items():
-        names |= {stored: name} | {f"{stored}.{part}": f"{name}{SUPPORT}.{part}" for part in INDEX}
+    arrays, names = model_arrays(M), state_names(M)
+    names |= {f"{stored}.{part}": f"{name}{SUPPORT}.{part}" for stored, name in names.items() for part in INDEX}
     tensors = {name: names.get(name, name) for name in arrays}
     description = json.dumps(model_description(M) | {"tensors": tensors}, ensure_ascii=False)
     return {tensors[name]: A for name, A in arrays.items()}, description
