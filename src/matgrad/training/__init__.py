@@ -4,7 +4,6 @@ from matgrad.training.fitting import fit as fit
 from matgrad.training.run import BATCH_SIZE as BATCH_SIZE
 from matgrad.training.run import EPOCHS as EPOCHS
 from matgrad.training.run import LEARNING_RATE as LEARNING_RATE
-from matgrad.training.run import Data as Data
 from matgrad.training.run import History as History
 from matgrad.training.run import Training as Training
 from matgrad.training.run import stochastic_gradient_descent as stochastic_gradient_descent

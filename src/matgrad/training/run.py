@@ -376,8 +376,7 @@ class Training:
         elif not intervals and not done:
             yield data, 0
         else:
-            due = {i for i in range(1, len(data)) if any((start + i) % interval == 0 for interval in intervals)}
-            stops = sorted(due | {done} & {*range(1, len(data))})
+            stops = [i for i in range(1, len(data)) if i == done or any((start + i) % n == 0 for n in intervals)]
             for part, first in zip(data.parts(stops), [0, *stops], strict=True):
                 self._restore_generator()
                 if first >= done:
