@@ -9,7 +9,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -165,7 +165,7 @@ class Checkpoints(Callback):
         self.keep, self.overwrite = check_size("keep", keep), overwrite
         self.best: float | None = None  # the smallest measure so far
         self.failure: OSError | None = None
-        self._lock: int | None = None
+        self._lock = ExitStack()  # of the folder, which other runs cannot use until it is closed
         self._written = -1  # the step of the last one
 
     def start(self, run: Training) -> None:
@@ -174,7 +174,7 @@ class Checkpoints(Callback):
         try:
             self._write(run)
         except BaseException:
-            self._close()
+            self._lock.close()
             raise
 
     def state(self, run: Training) -> dict[str, Any]:
@@ -206,13 +206,13 @@ class Checkpoints(Callback):
             if run.is_stopped and not run.is_rescued and self._written != run.step:
                 self._write(run)
         finally:
-            self._close()
+            self._lock.close()
 
     def _open(self, run: Training, is_own: bool) -> None:
         """Make the folder and keep it for this run; it may have no checkpoints of other runs, nor later ones."""
         self.folder.mkdir(exist_ok=True)
         try:
-            self._lock = lock_folder(self.folder)
+            self._lock.callback(os.close, lock_folder(self.folder))
         except BlockingIOError:
             raise ValueError(f"{self.folder}: another run is writing its checkpoints there") from None
         files = [file for file in (self.folder / BEST, *checkpoint_files(self.folder)) if file.exists()]
@@ -224,15 +224,9 @@ class Checkpoints(Callback):
             while files:
                 files.pop().unlink()
         if files:
-            self._close()
+            self._lock.close()
             found = f"has {files[-1].name} of another run"
             raise ValueError(f"{self.folder}: {found}; expected a new folder, or to resume from this one")
-
-    def _close(self) -> None:
-        """Leave the folder to other runs."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     def _write(self, run: Training, file: Path | None = None) -> bool:
         """Write a checkpoint of a model that is finite, and remove the oldest; returns whether that could be done."""
