@@ -84,13 +84,7 @@ _BY_SIZE: dict[str, Callable[..., Initializer]] = {  # those that depend on D or
     "HeUniform": HeUniform,
 }
 DENSE = {f"Dense{name}": initializer for name, initializer in _BY_SIZE.items()}  # with all inputs and outputs counted
-INITIALIZERS: dict[str, Callable[..., Initializer]] = {
-    **_BY_SIZE,
-    "Uniform": Uniform,
-    "Normal": Normal,
-    "Zero": Zero,
-    **DENSE,
-}
+INITIALIZERS = _BY_SIZE | {"Uniform": Uniform, "Normal": Normal, "Zero": Zero} | DENSE
 
 
 def create_initializer(specification: str) -> Initializer:
