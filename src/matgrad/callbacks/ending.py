@@ -20,14 +20,7 @@ from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.writing import lock_folder
 from matgrad.layers.state import State, matrices_of
-from matgrad.storage.checkpoints import (
-    BEST,
-    checkpoint_file,
-    checkpoint_files,
-    read_checkpoint,
-    step_of,
-    write_checkpoint,
-)
+from matgrad.storage.checkpoints import BEST, FILES, checkpoint_files, read_checkpoint, step_of, write_checkpoint
 from matgrad.storage.models import on_backend
 
 if TYPE_CHECKING:
@@ -233,7 +226,8 @@ class Checkpoints(Callback):
         try:
             if wrong := not_finite(run.M):
                 raise OSError(wrong)
-            write_checkpoint(file or checkpoint_file(self.folder, run.step), run.M, run.snapshot(), self.record)
+            place = file or self.folder / FILES.replace("*", f"{run.step:08}")
+            write_checkpoint(place, run.M, run.snapshot(), self.record)
             self.failure = None
         except OSError as error:
             self.failure = error

@@ -65,11 +65,14 @@ class TopologyCallback(Callback):
         self._explore(run)
 
     def batch(self, run: Training) -> None:
-        self._update(run)
+        if self.is_due(run):
+            self.update(run, np.random.default_rng((self._seed, run.step)), run.progress / self.until)
+            self.updates += 1
+            self._explore(run)
 
     def epoch(self, run: Training) -> None:
         if self.every is None:
-            self._update(run)
+            self.batch(run)
 
     def end(self, run: Training) -> None:
         if run.step and run.progress == 1 and not self.is_complete:
@@ -86,12 +89,6 @@ class TopologyCallback(Callback):
     def is_due(self, run: Training) -> bool:
         """Whether there are still updates."""
         return run.progress < self.until
-
-    def _update(self, run: Training) -> None:
-        if self.is_due(run):
-            self.update(run, np.random.default_rng((self._seed, run.step)), run.progress / self.until)
-            self.updates += 1
-            self._explore(run)
 
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         """Change supports; t says which part of the time of updates is over, from 0 to 1."""

@@ -129,11 +129,6 @@ def checkpoint_files(folder: Path) -> list[Path]:
     return sorted((file for file in folder.glob(FILES) if step_of(file) >= 0), key=step_of)
 
 
-def checkpoint_file(folder: Path, step: int) -> Path:
-    """The file of the checkpoint after this step."""
-    return folder / FILES.replace("*", f"{step:08}")
-
-
 def step_of(file: Path) -> int:
     """The number of steps in the name of a checkpoint; -1 if it is none."""
     digits = file.stem.partition("-")[2]
