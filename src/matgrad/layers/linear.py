@@ -1,4 +1,4 @@
-"""Linear layers: plain, with an activation function, softmax or log-softmax; `weights.py` has W and b, `dropout.py` dropout."""
+"""Linear layers: plain, with an activation function, softmax or log-softmax; `weights.py` has W and b."""
 
 from __future__ import annotations
 
