@@ -125,140 +125,6 @@ class Training:
             if data.weights is not None:
                 check_weighable(loss)
 
-    @property
-    def M(self) -> MultilayerPerceptron:
-        """The model; in a callback's `batch` with the current parameters, and what is changed in it is trained on."""
-        if self._is_between_batches and not self._is_current:
-            self._is_current = True
-            self._model.load_state(self._step.state())
-        return self._model
-
-    @property
-    def inputs(self) -> Array | None:
-        """All X of this epoch's `DataLoader`; of other data, that of the last batch, if there is one."""
-        data = getattr(self, "_epoch_data", self.data)
-        return data.X if isinstance(data, DataLoader) else getattr(self, "X", None)
-
-    @property
-    def progress(self) -> float:
-        """The part of the run that is done, from 0 to 1."""
-        part = self.batch / self.batches if self._is_in_epoch and self.batches else 0.0
-        return min((self.epoch + part) / self.epochs, 1.0) if self.epochs else 1.0
-
-    def sample(self, rng: np.random.Generator) -> tuple[Array, ...]:
-        """A batch (X, T), or (X, T, s), of training data: random examples of a `DataLoader`, else the last batch."""
-        data = self._epoch_data if self.batch else self._data_of_epoch()
-        if not isinstance(data, DataLoader):
-            if not self.batch:
-                raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
-            return self.X, self.T, *self.s
-        return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
-
-    def _data_of_epoch(self) -> Batches:
-        return self.data(self.epoch) if callable(self.data) else self.data
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The values of the last epoch, by name."""
-        return self.rows[-1]
-
-    @property
-    def history(self) -> History:
-        """The values of all epochs, by name."""
-        names = dict.fromkeys(name for row in self.rows for name in row)
-        history = History((name, [row[name] for row in self.rows if name in row]) for name in names)
-        history.compilation_seconds = self._step.compilation_seconds if hasattr(self, "_step") else 0.0
-        return history
-
-    def __repr__(self) -> str:
-        return f"Training: {self.epoch} of {self.epochs} epochs"
-
-    _repr_html_ = deferred("matgrad.explanation.histories", "run_html")
-
-    def stop(self) -> None:
-        """End training after this batch or, between two epochs, before the next; all ranks stop after the same."""
-        self._request(Request.STOP)
-
-    def interrupt(self) -> None:
-        """End training after this batch because the user asked for it."""
-        self._request(Request.INTERRUPT)
-
-    def _request(self, request: Request) -> None:
-        """Apply a request, at once or, where ranks train together, as soon as all have heard it."""
-        self.group.asked = max(self.group.asked, request)
-        if self.group.size == 1:
-            self._synchronize()
-
-    def _synchronize(self, has_changed: bool = False) -> bool:
-        """Apply what any rank requests; whether the model of any has changed. All ranks exchange that now."""
-        has_changed = self.group.listen(has_changed)
-        self._apply_requests()
-        return has_changed
-
-    def _apply_requests(self) -> None:
-        """Stop or interrupt the run if a rank has requested it."""
-        self.is_stopped |= self.group.heard >= Request.STOP
-        self.is_interrupted |= self.group.heard == Request.INTERRUPT
-
-    # -- checkpoints --------------------------------------------------------------------------
-    def snapshot(self) -> RunState:
-        """What a checkpoint has of this run, apart from its model: between two batches, or two epochs."""
-        is_partial = self._is_in_epoch
-        return RunState(
-            epoch=self.epoch,
-            batch=self.batch if is_partial else 0,
-            batches=self.batches if is_partial else None,
-            step=self.step,
-            examples=self.examples if is_partial else 0,
-            seconds=sum(row["seconds"] for row in self.rows),
-            epoch_seconds=time.perf_counter() - self._start_of_epoch if is_partial else 0.0,
-            is_stopped=self.is_stopped and not self.is_interrupted,
-            settings=self._settings(),
-            rows=self.rows,
-            order=self._order if is_partial else _generator_of(self.data),
-            generator=dict(generator().bit_generator.state),
-            callbacks=[(type(callback).__name__, callback.state(self)) for callback in self.callbacks],
-        )
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint."""
-        if self.epochs < checkpoint.run.epoch:
-            expected = f"expected as many epochs or more, found {self.epochs}"
-            raise ValueError(f"{checkpoint.path}: {checkpoint.run.epoch} epochs are done, {expected}")
-        checkpoint.restore(self._model)
-        for name, now in self._settings().items():
-            if (before := checkpoint.run.settings.get(name, now)) != now:
-                warnings.warn(f"the run in the checkpoint had {name} {before}, and is resumed with {now}", stacklevel=3)
-        run = self._resumed = checkpoint.run
-        self.resumed_from = checkpoint.path
-        self.epoch, self.step, self.rows, self.seconds = run.epoch, run.step, list(run.rows), run.seconds
-        self.is_stopped = run.is_stopped
-
-    def _settings(self) -> dict[str, str]:
-        """What should be the same in all parts of a run, in words."""
-        rules = CompositeOptimizer(*(layer.optimizer for _, layer in self._model.walk()))
-        return {
-            "the loss": self.loss.specification(),
-            "the optimizers": rules.specification(),
-            "the clip norm": "none" if self.clip_norm is None else f"{self.clip_norm:g}",
-            "products in": self._model.matmul,
-        }
-
-    def _start(self) -> Iterator[Callback]:
-        """Start the callbacks, those that the checkpoint has a state of with that."""
-        saved = [] if self._resumed is None else list(self._resumed.callbacks)
-        names = {type(callback).__name__ for callback in self.callbacks}
-        for missing in {name for name, state in saved if state} - {*names, Checkpoints.__name__}:
-            warnings.warn(f"the checkpoint has a callback {missing}, and is resumed without it", stacklevel=3)
-        for callback in self._called:
-            own = next((item for item in saved if item[0] == type(callback).__name__), None)
-            if own is None:
-                callback.start(self)
-            else:
-                saved.remove(own)
-                callback.resume(self, own[1])
-            yield callback
-
     # -- the loop -----------------------------------------------------------------------------
     def train(self, callbacks: Sequence[Callback] = (), resume: str | Path | None = None) -> History:
         """Train epoch by epoch, until the last one or until a callback stops training; returns the history.
@@ -348,17 +214,8 @@ class Training:
             self.rows.append({"epoch": self.epoch, "learning_rate": self.learning_rate, "seconds": seconds})
         return is_whole
 
-    def _resume_epoch(self, data: Batches, run: RunState) -> None:
-        """Resume a partial epoch, with the generators of random numbers as they were when it began."""
-        self._resumed, self._generator = None, run.generator if run.batch else None
-        if run.batch and run.batches != self.batches:
-            raise ValueError(f"the checkpoint is of data with {run.batches} batches, found {self.batches}")
-        self.batch, self.examples = run.batch, run.examples
-        self._start_of_epoch -= run.epoch_seconds
-        with naming(f"{self.resumed_from}", "a damaged state of a random generator: "):
-            generator().bit_generator.state = run.generator
-            if isinstance(data, DataLoader) and run.order is not None:
-                self._order = data.rng.bit_generator.state = run.order
+    def _data_of_epoch(self) -> Batches:
+        return self.data(self.epoch) if callable(self.data) else self.data
 
     def _parts(self, data: Batches) -> Iterator[tuple[Batches, int]]:
         """The batches in parts, which the engine may train on by itself, and the number of the first batch of each.
@@ -381,11 +238,6 @@ class Training:
                 self._restore_generator()
                 if first >= done:
                     yield part, first
-
-    def _restore_generator(self) -> None:
-        """Give the generator its state in the checkpoint, when the order of the batches has been drawn from it."""
-        if self._generator is not None:
-            generator().bit_generator.state, self._generator = self._generator, None
 
     def _watched(self, data: Batches, done: int) -> Iterator[tuple[Array, ...]]:
         """The batches that are not done yet; the one that is trained on is also (self.X, self.T, *self.s)."""
@@ -443,6 +295,155 @@ class Training:
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
             self._start_of_epoch += time.perf_counter() - start
+
+    # -- what callbacks see --------------------------------------------------------------------
+    @property
+    def M(self) -> MultilayerPerceptron:
+        """The model; in a callback's `batch` with the current parameters, and what is changed in it is trained on."""
+        if self._is_between_batches and not self._is_current:
+            self._is_current = True
+            self._model.load_state(self._step.state())
+        return self._model
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The values of the last epoch, by name."""
+        return self.rows[-1]
+
+    @property
+    def history(self) -> History:
+        """The values of all epochs, by name."""
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        history = History((name, [row[name] for row in self.rows if name in row]) for name in names)
+        history.compilation_seconds = self._step.compilation_seconds if hasattr(self, "_step") else 0.0
+        return history
+
+    @property
+    def progress(self) -> float:
+        """The part of the run that is done, from 0 to 1."""
+        part = self.batch / self.batches if self._is_in_epoch and self.batches else 0.0
+        return min((self.epoch + part) / self.epochs, 1.0) if self.epochs else 1.0
+
+    @property
+    def inputs(self) -> Array | None:
+        """All X of this epoch's `DataLoader`; of other data, that of the last batch, if there is one."""
+        data = getattr(self, "_epoch_data", self.data)
+        return data.X if isinstance(data, DataLoader) else getattr(self, "X", None)
+
+    def sample(self, rng: np.random.Generator) -> tuple[Array, ...]:
+        """A batch (X, T), or (X, T, s), of training data: random examples of a `DataLoader`, else the last batch."""
+        data = self._epoch_data if self.batch else self._data_of_epoch()
+        if not isinstance(data, DataLoader):
+            if not self.batch:
+                raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
+            return self.X, self.T, *self.s
+        return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
+
+    def __repr__(self) -> str:
+        return f"Training: {self.epoch} of {self.epochs} epochs"
+
+    _repr_html_ = deferred("matgrad.explanation.histories", "run_html")
+
+    def stop(self) -> None:
+        """End training after this batch or, between two epochs, before the next; all ranks stop after the same."""
+        self._request(Request.STOP)
+
+    def interrupt(self) -> None:
+        """End training after this batch because the user asked for it."""
+        self._request(Request.INTERRUPT)
+
+    def _request(self, request: Request) -> None:
+        """Apply a request, at once or, where ranks train together, as soon as all have heard it."""
+        self.group.asked = max(self.group.asked, request)
+        if self.group.size == 1:
+            self._synchronize()
+
+    def _synchronize(self, has_changed: bool = False) -> bool:
+        """Apply what any rank requests; whether the model of any has changed. All ranks exchange that now."""
+        has_changed = self.group.listen(has_changed)
+        self._apply_requests()
+        return has_changed
+
+    def _apply_requests(self) -> None:
+        """Stop or interrupt the run if a rank has requested it."""
+        self.is_stopped |= self.group.heard >= Request.STOP
+        self.is_interrupted |= self.group.heard == Request.INTERRUPT
+
+    # -- checkpoints ---------------------------------------------------------------------------
+    def snapshot(self) -> RunState:
+        """What a checkpoint has of this run, apart from its model: between two batches, or two epochs."""
+        is_partial = self._is_in_epoch
+        return RunState(
+            epoch=self.epoch,
+            batch=self.batch if is_partial else 0,
+            batches=self.batches if is_partial else None,
+            step=self.step,
+            examples=self.examples if is_partial else 0,
+            seconds=sum(row["seconds"] for row in self.rows),
+            epoch_seconds=time.perf_counter() - self._start_of_epoch if is_partial else 0.0,
+            is_stopped=self.is_stopped and not self.is_interrupted,
+            settings=self._settings(),
+            rows=self.rows,
+            order=self._order if is_partial else _generator_of(self.data),
+            generator=dict(generator().bit_generator.state),
+            callbacks=[(type(callback).__name__, callback.state(self)) for callback in self.callbacks],
+        )
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        if self.epochs < checkpoint.run.epoch:
+            expected = f"expected as many epochs or more, found {self.epochs}"
+            raise ValueError(f"{checkpoint.path}: {checkpoint.run.epoch} epochs are done, {expected}")
+        checkpoint.restore(self._model)
+        for name, now in self._settings().items():
+            if (before := checkpoint.run.settings.get(name, now)) != now:
+                warnings.warn(f"the run in the checkpoint had {name} {before}, and is resumed with {now}", stacklevel=3)
+        run = self._resumed = checkpoint.run
+        self.resumed_from = checkpoint.path
+        self.epoch, self.step, self.rows, self.seconds = run.epoch, run.step, list(run.rows), run.seconds
+        self.is_stopped = run.is_stopped
+
+    def _settings(self) -> dict[str, str]:
+        """What should be the same in all parts of a run, in words."""
+        rules = CompositeOptimizer(*(layer.optimizer for _, layer in self._model.walk()))
+        return {
+            "the loss": self.loss.specification(),
+            "the optimizers": rules.specification(),
+            "the clip norm": "none" if self.clip_norm is None else f"{self.clip_norm:g}",
+            "products in": self._model.matmul,
+        }
+
+    def _start(self) -> Iterator[Callback]:
+        """Start the callbacks, those that the checkpoint has a state of with that."""
+        saved = [] if self._resumed is None else list(self._resumed.callbacks)
+        names = {type(callback).__name__ for callback in self.callbacks}
+        for missing in {name for name, state in saved if state} - {*names, Checkpoints.__name__}:
+            warnings.warn(f"the checkpoint has a callback {missing}, and is resumed without it", stacklevel=3)
+        for callback in self._called:
+            own = next((item for item in saved if item[0] == type(callback).__name__), None)
+            if own is None:
+                callback.start(self)
+            else:
+                saved.remove(own)
+                callback.resume(self, own[1])
+            yield callback
+
+    def _resume_epoch(self, data: Batches, run: RunState) -> None:
+        """Resume a partial epoch, with the generators of random numbers as they were when it began."""
+        self._resumed, self._generator = None, run.generator if run.batch else None
+        if run.batch and run.batches != self.batches:
+            raise ValueError(f"the checkpoint is of data with {run.batches} batches, found {self.batches}")
+        self.batch, self.examples = run.batch, run.examples
+        self._start_of_epoch -= run.epoch_seconds
+        with naming(f"{self.resumed_from}", "a damaged state of a random generator: "):
+            generator().bit_generator.state = run.generator
+            if isinstance(data, DataLoader) and run.order is not None:
+                self._order = data.rng.bit_generator.state = run.order
+
+    def _restore_generator(self) -> None:
+        """Give the generator its state in the checkpoint, when the order of the batches has been drawn from it."""
+        if self._generator is not None:
+            generator().bit_generator.state, self._generator = self._generator, None
 
 
 def _generator_of(data: Data) -> dict[str, Any] | None:
