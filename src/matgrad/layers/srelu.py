@@ -42,8 +42,7 @@ class SReLULayer(ActivationLayer):
         Dar = columns_sum(hadamard(R, Z - row_repeat(act.tr, N)))
         Dtr = columns_sum(hadamard(R, 1 - row_repeat(act.ar, N)))
 
-        gradients = (rows_sum(D) if self.shared else D for D in (Dal, Dtl, Dar, Dtr))  # over the columns that share it
-        self.Dal, self.Dtl, self.Dar, self.Dtr = gradients
+        self.Dal, self.Dtl, self.Dar, self.Dtr = map(self._share, (Dal, Dtl, Dar, Dtr))
 
     def __init__(
         self,
@@ -70,5 +69,9 @@ class SReLULayer(ActivationLayer):
         """The activation function with the current parameters as 1×K row vectors."""
         rows = (self.al, self.tl, self.ar, self.tr)
         return SReLUActivation(*(column_repeat(p, K) if self.shared else p for p in rows))
+
+    def _share(self, gradient: Matrix) -> Matrix:
+        """The gradient of a shared parameter is the sum over the columns that share it."""
+        return rows_sum(gradient) if self.shared else gradient
 
     __repr__ = Layer.__repr__
