@@ -14,7 +14,7 @@ from matgrad.inspection.gradient_check import check_gradients
 from matgrad.judges.sympy_judge import check_layer
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.specifications.models import LAYERS, create_model, model_specification
-from matgrad.storage.models import load_model, load_weights, save_model
+from matgrad.storage.models import load, load_weights, save_model
 from support import Framework, assert_close
 
 BACKENDS = ("numpy", "torch", "native")
@@ -233,7 +233,7 @@ def test_a_model_of_a_specification_is_saved_and_loaded(tmp_path):
     with np.load(tmp_path / "m.npz") as content:
         assert {"W1", "b1", "W2", "W2.columns", "W3", "W4", "b4", "2.1.seed"} <= set(content)
         np.testing.assert_array_equal(content["b3"], M.layers[1].layers[1].b)
-    again = load_model(tmp_path / "m.npz").model
+    again = load(tmp_path / "m.npz")
     assert model_specification(again) == model_specification(M)
     for name, A in copies(again.state()).items():
         np.testing.assert_array_equal(A, copies(M.state())[name], err_msg=name)
@@ -268,7 +268,7 @@ def test_a_model_that_no_specification_makes_keeps_its_weights(tmp_path, make):
         model_specification(M)
     save_model(M, file)
     with pytest.raises(ValueError, match=r"m\.npz: layer 1, .*specification.*; make the model and use mg.load_weights"):
-        load_model(file)
+        load(file)
     load_weights(other, file)
     for name, A in copies(M.state()).items():
         np.testing.assert_array_equal(other.state()[name], A, err_msg=name)

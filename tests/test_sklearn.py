@@ -175,7 +175,7 @@ def test_early_stopping_keeps_the_best_model():
 def test_partial_fit_goes_on():
     X, y = blobs()
     estimator = MLPClassifier(**SMALL)
-    with pytest.raises(ValueError, match="the first call needs the classes"):
+    with pytest.raises(ValueError, match="classes must be passed on the first call"):
         estimator.partial_fit(X, y)
     is_red = y == "red"
     estimator.partial_fit(X[is_red], y[is_red], classes=np.unique(y))
@@ -185,7 +185,7 @@ def test_partial_fit_goes_on():
     assert estimator.score(X, y) > 0.8
     with pytest.raises(ValueError, match="found the class 'pink' in y, expected one of"):
         estimator.partial_fit(X[:1], ["pink"])
-    with pytest.raises(ValueError, match=r"expected .*, as in the first call"):
+    with pytest.raises(ValueError, match="is not the same as on last call"):
         estimator.partial_fit(X, y, classes=["red", "green"])
     regressor = MLPRegressor(**SMALL)
     X, Y = plane()
@@ -372,4 +372,4 @@ def test_what_needs_a_whole_run_is_refused_in_partial_fit(options: dict):
 def test_without_scikit_learn_the_extra_is_named():
     code = "import sys; sys.modules['sklearn'] = None; import matgrad.sklearn"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "matgrad.sklearn needs scikit-learn, which is not installed: pip install '.[sklearn]'" in result.stderr
+    assert "estimators need sklearn, which is not installed: pip install '.[sklearn]'" in result.stderr

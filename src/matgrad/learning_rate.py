@@ -34,8 +34,8 @@ def checked_rate(schedule: Callable[[int], float], i: int) -> float:
     except OverflowError:
         eta = math.inf
     if not 0 <= eta < math.inf:
-        found = f"found {eta} for number {i}, counted from 0"
-        raise ValueError(f"{schedule}: expected a finite number of 0 or more as learning rate, {found}")
+        expected = "expected a finite number of 0 or more as learning rate"
+        raise ValueError(f"{schedule}: {expected}, found {eta} for number {i}, counted from 0")
     return eta
 
 

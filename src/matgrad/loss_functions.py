@@ -329,8 +329,7 @@ def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFu
     """
     if not M.layers:
         raise ValueError("the model has no layers")
-    known = M.information.get("loss")
-    if known is not None:
+    if (known := M.information.get("loss")) is not None:
         try:
             return create_loss(known)
         except ValueError as error:
@@ -367,7 +366,6 @@ def check_probabilities(T: np.ndarray, loss: LossFunction, where: str = "T") -> 
     is_wrong = np.abs(T - 0.5) > 0.5 + 1e-6
     if loss.has_probabilities and is_wrong.any():
         row, column = np.argwhere(is_wrong)[0]
-        raise ValueError(
-            f"{where}, row {row}, column {column}: found {T[row, column]}, expected a number from 0 to 1 for "
-            f"{type(loss).__name__}; for other numbers, use MeanSquaredErrorLoss"
-        )
+        found = f"{where}, row {row}, column {column}: found {T[row, column]}"
+        expected = f"expected a number from 0 to 1 for {type(loss).__name__}; for other numbers"
+        raise ValueError(f"{found}, {expected}, use MeanSquaredErrorLoss")

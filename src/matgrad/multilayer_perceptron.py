@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import Generator
 from matgrad.layers.layer import Layer
-from matgrad.layers.linear import LinearLayer
 from matgrad.layers.model_base import ModelBase
 
 if TYPE_CHECKING:
@@ -86,17 +85,6 @@ class MultilayerPerceptron(ModelBase):
     def eval(self) -> MultilayerPerceptron:
         """Use the running statistics and all weights; returns M."""
         return self.train(False)
-
-    # -- layers -------------------------------------------------------------------------------
-    def walk(self) -> Iterator[tuple[str, Layer]]:
-        """All layers and their parts, with their names: ('1', layer 1), ('2', layer 2), ('2.1', its first part), …"""
-        self.check_layers()
-        for i, layer in enumerate(self.layers, start=1):
-            yield from layer.walk(str(i))
-
-    def linear_layers(self) -> list[LinearLayer]:
-        """The layers that have weights W and b, parts of layers included, in the order of `walk`."""
-        return [layer for _, layer in self.walk() if isinstance(layer, LinearLayer)]
 
     def set_optimizer(self, specification: str) -> None:
         """Give every parameter of every layer an optimizer, such as ``Momentum(0.9)``."""

@@ -31,7 +31,6 @@ class Optimizer:
 
     state_names: tuple[str, ...] = ()
     decoupled = False  # whether `update` applies the weight decay itself
-    pure = False  # whether `update` changes no matrix in place; if not, it is given copies
 
     x: Any  # the parameter and its gradient, while they are updated; else None
     Dx: Any
@@ -52,7 +51,7 @@ class Optimizer:
         l1 = getattr(self, "l1", 0.0)
         Dx = Dx + decay * x if decay else Dx
         self.x, self.Dx = x, (Dx + l1 * sign(x) if l1 else Dx)
-        if not self.pure:
+        if type(self).__module__ != __name__:  # a rule of one's own may change a matrix in place: it is given copies
             for name in ("x", *self.state_names):
                 setattr(self, name, 1 * getattr(self, name))
         self.update(eta)
@@ -85,8 +84,6 @@ class CompositeOptimizer(Optimizer):
 class GradientDescentOptimizer(Optimizer):  # appendix:optimization
     """x' = x - η·Dx"""
 
-    pure = True
-
     def update(self, eta: Scalar) -> None:
         self.x = self.x - eta * self.Dx
 
@@ -95,7 +92,6 @@ class MomentumOptimizer(Optimizer):  # appendix:optimization
     """Δ' = μ·Δ - η·Dx;  x' = x + Δ'"""
 
     state_names = ("delta",)
-    pure = True
 
     def __init__(self, x: Matrix, Dx: Matrix | None, mu: float = 0.9, **penalties: float) -> None:
         super().__init__(x, Dx, **penalties)
@@ -123,7 +119,6 @@ class AdagradOptimizer(Optimizer):
     """v' = v + Dx⊙Dx;  x' = x - η·Dx ⊙ 1/(√v' + ε)"""
 
     state_names = ("v",)
-    pure = True
 
     def __init__(self, x: Matrix, Dx: Matrix | None, epsilon: float = 1e-10, **penalties: float) -> None:
         super().__init__(x, Dx, **penalties)
@@ -162,7 +157,6 @@ class AdamOptimizer(Optimizer):
     """
 
     state_names = ("m", "v", "c1", "c2")
-    pure = True
 
     def __init__(
         self, x: Matrix, Dx: Matrix, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, **penalties: float

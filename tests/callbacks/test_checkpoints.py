@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 import matgrad as mg
 from matgrad.backends import backend_of
-from matgrad.callbacks import checkpoints
+from matgrad.callbacks import ending
 from matgrad.foundation.numbers import generator
 from matgrad.layers.state import matrices_of, supports_of
 from matgrad.storage.checkpoints import checkpoint_files, find_checkpoint, read_checkpoint
@@ -273,8 +273,8 @@ def test_the_best_is_not_lost_between_two_files(tmp_path, monkeypatch):
         if run.epoch == 3:
             raise RuntimeError("crash")
 
-    write = checkpoints.write_checkpoint
-    monkeypatch.setattr(checkpoints, "write_checkpoint", crash_in_the_third_epoch)
+    write = ending.write_checkpoint
+    monkeypatch.setattr(ending, "write_checkpoint", crash_in_the_third_epoch)
     with pytest.raises(RuntimeError, match="crash"):
         fit(model("numpy"), mg.Checkpoints(tmp_path))
     monkeypatch.undo()

@@ -15,7 +15,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.callbacks import Callback, Log, TensorBoard
-from matgrad.callbacks.logging import EVENTS
+from matgrad.callbacks.report import EVENTS
 from support import PATIENCE
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)

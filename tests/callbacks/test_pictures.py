@@ -100,7 +100,7 @@ def test_animations_have_a_frame_per_epoch_on_one_scale(tmp_path):
 
 @pytest.mark.parametrize(("epochs", "expected"), [(3, 4), (20, 21), (45, 21)])
 def test_by_default_pictures_are_spread_over_the_run(tmp_path, monkeypatch, epochs: int, expected: int):
-    monkeypatch.setattr("matgrad.callbacks.pictures.FIGURES", {"inputs": inputs_figure})
+    monkeypatch.setattr("matgrad.callbacks.debugging.FIGURES", {"inputs": inputs_figure})
     model().fit(*data(), epochs=epochs, callbacks=[Pictures(tmp_path)])
     names = sorted(path.name for path in tmp_path.glob("*.png"))
     assert len(names) == expected

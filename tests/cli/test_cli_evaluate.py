@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, mean_abs
 
 from cli_support import arrays, blobs, forward, plane, run, save_blobs, succeed, write_csv
 from matgrad.specifications.models import create_model
-from matgrad.storage.models import load_model, save_model
+from matgrad.storage.models import load, save_model
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 IS_TEST = np.arange(len(DIGITS)) % 5 == 0
@@ -148,8 +148,8 @@ def test_predictions_in_csv_and_npz_are_those_of_the_model(folder, model):
     assert "360 predictions in p.csv" in succeed("predict", model, "p.csv")
     succeed("predict", model, "p.npz")
 
-    saved = load_model(model)
-    Y = saved.model.predict(DIGITS[IS_TEST])  # raw: the file has the normalization
+    saved = load(model)
+    Y = saved.predict(DIGITS[IS_TEST])  # raw: the file has the normalization
     found = arrays(folder / "p.npz")
     np.testing.assert_allclose(found["Y"], Y, atol=1e-5)
     np.testing.assert_allclose(found["Y"], outputs(model, DIGITS[IS_TEST]), atol=1e-4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli_support import in_process_of_its_own, run, save_blobs, succeed
-from matgrad.callbacks.logging import EVENTS
+from matgrad.callbacks.report import EVENTS
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cli_support import arrays, blobs, plane, run, save_blobs, succeed, write_csv
-from matgrad.storage.models import load_model
+from matgrad.storage.models import load
 
 DATA = ("--load-dataset", "data.npz", "--batch-size", 10)
 MODEL = ("--layers", "GELU;BatchNormalization;AllReLU(0.3);Linear", "--layer-sizes", "4;9;7;3", "--dropouts", "0.2;0;0",
@@ -108,7 +108,7 @@ def test_a_table_is_read_as_it_was(folder):
     succeed(*go_on, "--save-weights", "u.npz")
     for name in ("extra.offset", "extra.scale", "extra.target_offset", "extra.target_scale"):
         np.testing.assert_array_equal(arrays("u.npz")[name], arrays("t.npz")[name], err_msg=name)
-    assert [column.name for column in load_model("u.npz").model.features.columns] == ["x", "y"]
+    assert [column.name for column in load("u.npz").features.columns] == ["x", "y"]
     succeed("train", "--table", "t.csv", *table, "--load-weights", "t.npz", "--epochs", 1)
     assert "--features columns=x" in refused(
         "train", "--table", "t.csv", "--features", "columns=x", "--load-weights", "t.npz"

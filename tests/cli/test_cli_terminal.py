@@ -20,7 +20,7 @@ from contextlib import contextmanager
 import pytest
 
 from cli_support import start, succeed
-from matgrad.storage.models import load_model
+from matgrad.storage.models import load, read_arrays
 from support import PATIENCE
 
 FIRST_ROW = r" 1 +0\.05 +\d\.\d{4} "
@@ -114,7 +114,7 @@ def test_control_c_in_a_terminal_saves_the_model(folder):
     assert record["interrupted"] is True
     assert 1 <= len(record["epochs"]) < 100_000
     for file in ("m.npz", "out/model.npz"):
-        assert load_model(file).model.layers[0].input_size == 64
+        assert load(file).layers[0].input_size == 64
     accuracy = json.loads(succeed("evaluate", "m.npz", "--json"))["accuracy"]
     assert accuracy == pytest.approx(record["results"]["test_accuracy"])
 
@@ -154,6 +154,7 @@ def test_a_terminal_that_lacks_characters():
 def test_a_model_is_saved_though_nothing_can_be_printed(sink: str):
     command = f'"$0" -m matgrad train --epochs 3 --save-weights model.npz {sink}'
     result = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=PATIENCE)
-    assert load_model("model.npz").information["results"]["test_accuracy"] > 0.5
+    description = json.loads(str(read_arrays("model.npz")["matgrad"]))
+    assert description["information"]["results"]["test_accuracy"] > 0.5
     assert result.stdout.startswith("MultilayerPerceptron") == sink.startswith("|")
     assert "Traceback" not in result.stderr

@@ -82,7 +82,7 @@ def test_proofs_for_all_sizes():
     lines = succeed("verify", "--all-sizes", "--layer", "Softmax", "--layer", "chain rule").splitlines()
 
     (row,) = (line for line in lines if line.startswith("SoftmaxLayer.DZ"))
-    assert re.search(r"layers/softmax\.py:\d+ +eq:softmax-layer-backprop1 +proved \(2\)$", row)
+    assert re.search(r"layers/linear\.py:\d+ +eq:softmax-layer-backprop1 +proved \(2\)$", row)
     assert re.fullmatch(r"all sizes: (\d+) of \1 proved", lines[-3])
     assert "except where a condition" in lines[-1]
     found = json.loads(succeed("verify", "--all-sizes", "--layer", "GELU", "--json"))

@@ -10,7 +10,6 @@ from safetensors.numpy import save_file
 import matgrad as mg
 from matgrad.datasets import Normalization
 from matgrad.specifications.models import create_model
-from matgrad.storage.models import SavedModel
 from matgrad.storage.programs import save_program
 
 D, K = 6, 3
@@ -39,5 +38,5 @@ def save_seeds(folder: Path) -> None:
             M.normalization = Normalization.of("standard", X)
         for kind in ("step", "feedforward"):
             program = M.program(batch_size=N, **({"feedforward": True} if kind == "feedforward" else {}))
-            save_program(program, folder / f"{name}.{kind}", SavedModel(M))
+            save_program(program, folder / f"{name}.{kind}", M)
         save_file({"X": X.astype(dtype), "t": t}, folder / f"{name}.data")

@@ -20,7 +20,7 @@ from matgrad.datasets import Normalization
 from matgrad.layers.state import matrices_of
 from matgrad.program.description import as_dictionary
 from matgrad.specifications.models import create_model
-from matgrad.storage.models import SavedModel, load_model, save_model
+from matgrad.storage.models import load, save_model
 from matgrad.storage.programs import load_program, save_program
 from support import PATIENCE
 
@@ -50,8 +50,8 @@ def data(size: int = N) -> tuple[np.ndarray, np.ndarray]:
     return (5 + 3 * (centres[t] + 0.7 * rng.normal(size=(size, D)))).astype(np.float32), t
 
 
-def save(saved: SavedModel, path: Path, batch_size: int = 20, **options) -> None:
-    save_program(saved.model.program(batch_size=batch_size, **options), path, saved)
+def save(M: mg.MultilayerPerceptron, path: Path, batch_size: int = 20, **options) -> None:
+    save_program(M.program(batch_size=batch_size, **options), path, M)
 
 
 def matgrad(*words: object) -> str:
@@ -71,7 +71,7 @@ def test_predictions_are_those_of_python(binaries: Path, files, kind: str, dtype
     """Of all examples, also of the last ones, which fill no batch, in evaluation mode."""
     M, (X, t) = model(kind, dtype), data()
     M.fit(X, t, epochs=2, batch_size=20, seed=0, learning_rate=0.01)
-    save(SavedModel(M), files["program"], feedforward=True)
+    save(M, files["program"], feedforward=True)
     save_file({"X": X, "t": t}, files["data"])
     output = run([binaries / "predict", files["program"], files["data"], files["result"], "--threads", 2])
 
@@ -86,11 +86,11 @@ def test_predictions_are_in_the_units_of_the_data(binaries: Path, files):
     X, T = data()[0], 1000 + 100 * data()[0][:, :2]
     M = create_model("ReLU;Linear", f"{D};8;2")
     M.normalization, M.target_normalization = Normalization.of("standard", X), Normalization.of("standard", T)
-    save(SavedModel(M), files["program"], feedforward=True)
+    save(M, files["program"], feedforward=True)
     save_file({"X": X}, files["data"])
     run([binaries / "predict", files["program"], files["data"], files["result"]])
     np.testing.assert_allclose(load_file(files["result"])["Y"], M.predict(X), rtol=1e-5)
-    save(SavedModel(M), files["program"])
+    save(M, files["program"])
     assert "expected a classifier, found a regression" in refused(
         binaries / "train", files["program"], files["data"], files["result"]
     )
@@ -99,19 +99,18 @@ def test_predictions_are_in_the_units_of_the_data(binaries: Path, files):
 # -- training ----------------------------------------------------------------------------------
 
 
-def normalized(kind: str) -> SavedModel:
+def normalized(kind: str) -> mg.MultilayerPerceptron:
     """A model for scaled inputs, with all that `matgrad train` would save."""
     M = model(kind)
     M.normalization = Normalization.of("standard", data()[0])
-    information = {"normalize": "standard", "loss": "SoftmaxCrossEntropy", "classes": K, "data": 'π "\\ \n 😀'}
-    return SavedModel(M, information)
+    M.information = {"normalize": "standard", "loss": "SoftmaxCrossEntropy", "classes": K, "data": 'π "\\ \n 😀'}
+    return M
 
 
 @pytest.mark.parametrize("kind", ["sparse", pytest.param("batch normalization", marks=pytest.mark.slow)])
 def test_what_was_trained_is_a_program_and_a_model(binaries: Path, files, kind: str):
-    saved = normalized(kind)
-    M, (X, t) = saved.model, data()
-    save(saved, files["program"], loss="SoftmaxCrossEntropy")
+    M, (X, t) = normalized(kind), data()
+    save(M, files["program"], loss="SoftmaxCrossEntropy")
     save_file({"X": X, "t": t}, files["data"])
     rate = ("--rate", 0.01, "--epochs", 8)
     output = run([binaries / "train", files["program"], files["data"], files["result"], *rate])
@@ -124,10 +123,10 @@ def test_what_was_trained_is_a_program_and_a_model(binaries: Path, files, kind: 
     (program, state), (before, _) = load_program(files["result"]), load_program(files["program"])
     assert as_dictionary(program) == as_dictionary(before)
     M.load_state(state)
-    found = load_model(files["result"])
-    assert found.information == saved.information
-    np.testing.assert_array_equal(found.model.normalization.scale, M.normalization.scale)
-    np.testing.assert_allclose(found.model.predict(X), M.predict(X), rtol=1e-5, atol=1e-6)
+    found = load(files["result"])
+    assert found.information == M.information
+    np.testing.assert_array_equal(found.normalization.scale, M.normalization.scale)
+    np.testing.assert_allclose(found.predict(X), M.predict(X), rtol=1e-5, atol=1e-6)
 
     np.savez(files["other"].with_suffix(".npz"), Xtrain=X, Ttrain=t, Xtest=X, Ttest=t)
     options = ("--load-dataset", files["other"].with_suffix(".npz"), "--json")
@@ -143,7 +142,7 @@ def test_what_was_trained_is_a_program_and_a_model(binaries: Path, files, kind: 
 def test_a_second_run_continues_the_first(binaries: Path, files, kind: str):
     """Two runs of an epoch are one run of two, bit for bit, and two epochs of Python, to rounding."""
     M, (X, t) = model(kind, "float64"), data(120)
-    save(SavedModel(M), files["program"])
+    save(M, files["program"])
     save_file({"X": X, "t": t}, files["data"])
     options = ("--rate", 0.01, "--threads", 2)
     run([binaries / "train", files["program"], files["data"], files["result"], *options])
@@ -163,7 +162,7 @@ def test_one_output_tells_two_classes_apart(binaries: Path, files):
     M = create_model("ReLU;Linear", f"{D};8;1", optimizers="Momentum(0.9)").to(dtype="float64")
     X, t = data(120)
     t = (t > 1).astype(np.int64)
-    save(SavedModel(M), files["program"], loss="BinaryCrossEntropy")
+    save(M, files["program"], loss="BinaryCrossEntropy")
     save_file({"X": X, "t": t}, files["data"])
     run([binaries / "train", files["program"], files["data"], files["result"], "--rate", 0.01])
     M.fit(X, t, loss="BinaryCrossEntropy", learning_rate=0.01, epochs=1, batch_size=20, shuffle=False)
@@ -257,7 +256,7 @@ def test_bad_options_are_named(binaries: Path, ready, words, message: str):
 
 
 def test_dropout_that_is_renewed_every_epoch_is_refused(binaries: Path, ready):
-    save(SavedModel(model("dropout", renew="epoch")), ready["program"])
+    save(model("dropout", renew="epoch"), ready["program"])
     message = refused(binaries / "train", ready["program"], ready["data"], ready["result"])
     assert "expected dropout that is renewed every step" in message
 

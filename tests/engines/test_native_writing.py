@@ -14,7 +14,6 @@ from native_support import needs_compiler, run
 from safetensors.numpy import load_file, save_file
 
 from matgrad.specifications.models import create_model
-from matgrad.storage.models import SavedModel
 from matgrad.storage.programs import save_program
 from support import PATIENCE
 
@@ -26,7 +25,7 @@ def predict(binaries: Path, tmp_path, monkeypatch) -> list:
     """A command that writes predictions of 5 kB, but for the name of its result."""
     monkeypatch.chdir(tmp_path)
     M = create_model("Linear", "3;2")
-    save_program(M.program(feedforward=True, batch_size=10), "p", SavedModel(M))
+    save_program(M.program(feedforward=True, batch_size=10), "p", M)
     save_file({"X": np.ones((200, 3), np.float32), "t": np.zeros(200, np.int64)}, "d")
     return [binaries / "predict", "p", "d"]
 
@@ -35,7 +34,7 @@ def predict(binaries: Path, tmp_path, monkeypatch) -> list:
 def train(predict, binaries) -> list:
     """A command that trains, but for the name of its result, which may be that of the program: to go on with."""
     M = create_model("Linear", "3;2")
-    save_program(M.program(batch_size=10), "s", SavedModel(M))
+    save_program(M.program(batch_size=10), "s", M)
     return [binaries / "train", "s", "d"]
 
 

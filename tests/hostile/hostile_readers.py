@@ -33,16 +33,17 @@ from hostile_mutants import (
 import matgrad as mg
 from matgrad import datasets, exchange
 from matgrad.callbacks import Callback, Checkpoints
-from matgrad.callbacks.logging import Log
+from matgrad.callbacks.report import Log
 from matgrad.cli.inspect import inspect
 from matgrad.cli.run import TrainingRun
 from matgrad.cli.train import train
 from matgrad.datasets.features import Column, Features
+from matgrad.loss_functions import default_loss
 from matgrad.runs.comparison import compare, sorted_by
 from matgrad.runs.comparison import table as table_of_runs
 from matgrad.runs.reading import read_run
 from matgrad.specifications.models import create_model, set_optimizers
-from matgrad.storage.models import SavedModel, load_model, load_supports
+from matgrad.storage.models import load_supports
 from matgrad.storage.programs import load_program, save_program
 from matgrad.training import Training
 
@@ -102,7 +103,8 @@ def save_masks(path: Path) -> None:
 @cache
 def program() -> bytes:
     M = create_model("ReLU;Linear", "3;4;2", densities="0.5;1")
-    return content_of(lambda path: save_program(M.program(batch_size=5), path, SavedModel(M, {"classes": 2})))
+    M.information = {"classes": 2}
+    return content_of(lambda path: save_program(M.program(batch_size=5), path, M))
 
 
 def table() -> bytes:
@@ -219,9 +221,8 @@ def read_cifar(path: Path) -> Any:
 def read_model(path: Path) -> Any:
     """A model, used once; also what `inspect` and `load_weights` make of it."""
     inspect.main([str(path)], standalone_mode=False)
-    saved = load_model(path)
-    M = saved.model
-    assert saved.loss is not None
+    M = mg.load(path)
+    assert default_loss(M) is not None
     M.predict(np.ones((2, M.layers[0].input_size)))
     return M
 
@@ -261,7 +262,7 @@ def checkpoint() -> bytes:
 
 def read_a_checkpoint(path: Path) -> Any:
     """A model that goes on from a checkpoint, and the model in it."""
-    return resumed_run(epochs=3, resume=path), load_model(path)
+    return resumed_run(epochs=3, resume=path), mg.load(path)
 
 
 def save_exchanged(write: Callable[..., None], path: Path, **options: Any) -> None:

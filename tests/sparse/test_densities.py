@@ -10,7 +10,7 @@ import pytest
 import matgrad as mg
 from matgrad.sparse.densities import erdos_renyi_densities, format_density, parse_densities, random_support
 from matgrad.specifications.models import create_model
-from matgrad.storage.models import load_model, load_weights, save_model
+from matgrad.storage.models import load, load_weights, save_model
 from sparse_support import BACKENDS, some_support
 from support import to_numpy
 
@@ -155,7 +155,7 @@ def trained(backend: str = "numpy") -> mg.MultilayerPerceptron:
 def test_a_sparse_model_comes_back_whole(file, backend_name: str):
     M = trained(backend_name)
     save_model(M, file)
-    N = load_model(file).model
+    N = load(file)
 
     for a, b in zip(M.layers, N.layers, strict=True):
         assert a.is_sparse == b.is_sparse
@@ -187,7 +187,7 @@ def test_a_full_support_comes_back_as_such(file):
     M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2)])
     M.layers[0].set_support(some_support(2, 3, 2.0))
     save_model(M, file)
-    assert load_model(file).model.layers[0].W.support.nnz == 6
+    assert load(file).layers[0].W.support.nnz == 6
 
 
 @pytest.mark.parametrize("densities", ["1", "0.9;0.2;0.3"])
@@ -245,7 +245,7 @@ def test_damaged_supports_are_refused_and_change_nothing(file, how: str):
     np.savez(file, **content)
 
     with pytest.raises(ValueError, match=message):
-        load_model(file)
+        load(file)
     M = sparse_model()
     before = {name: np.array(to_numpy(X)) for name, X in M.state().items()}
     supports = [x.W for x in M.layers if x.is_sparse]

@@ -15,7 +15,7 @@ import matgrad as mg
 from matgrad.datasets import Normalization
 from matgrad.layers.state import matrices_of, supports_of
 from matgrad.specifications.models import create_model
-from matgrad.storage.models import SavedModel, load_model, load_weights, save_model
+from matgrad.storage.models import load, load_weights, save_model
 from matgrad.storage.programs import load_program, save_program
 
 KINDS = {"dense": {}, "sparse": {"densities": "0.5;0.4;1"}}
@@ -28,11 +28,12 @@ def trained(kind: str) -> mg.MultilayerPerceptron:
     M = create_model("ReLU;BatchNormalization;SReLU;Linear", "5;7;6;3", **options)
     M.fit(rng.normal(size=(30, 5)), rng.integers(0, 3, 30), epochs=2, batch_size=10, seed=0)
     M.normalization = Normalization.of("standard", rng.normal(size=(9, 5)).astype(np.float32))
+    M.information = {**M.information, "π": [1, None]}
     return M
 
 
 def save(M: mg.MultilayerPerceptron, path: Path, **options) -> None:
-    save_program(M.program(**options), path, SavedModel(M, {"π": [1, None]}))
+    save_program(M.program(**options), path, M)
 
 
 @pytest.mark.parametrize("feedforward", [True, False])
@@ -42,18 +43,18 @@ def test_a_program_file_is_a_model_file(tmp_path: Path, kind: str, feedforward: 
     M = trained(kind)
     save(M, tmp_path / "program.npz", feedforward=feedforward)  # the name does not matter
     save_model(M, tmp_path / "model")
-    found, expected = load_model(tmp_path / "program.npz"), load_model(tmp_path / "model")
+    found, expected = load(tmp_path / "program.npz"), load(tmp_path / "model")
 
-    assert found.information == expected.information | {"π": [1, None]}
-    np.testing.assert_array_equal(found.model.normalization.scale, M.normalization.scale)
-    assert {"1.seed", "2.running_mean"} < found.model.state().keys()
-    assert found.model.state().keys() == expected.model.state().keys()
-    for name, S in supports_of(expected.model.state()).items():
-        assert S.is_same(found.model.state()[name]), name
-    for name, A in matrices_of(expected.model.state()).items():
-        np.testing.assert_array_equal(found.model.state()[name], A, err_msg=name)
+    assert found.information == expected.information == {**M.information, "normalize": "standard"}
+    np.testing.assert_array_equal(found.normalization.scale, M.normalization.scale)
+    assert {"1.seed", "2.running_mean"} < found.state().keys()
+    assert found.state().keys() == expected.state().keys()
+    for name, S in supports_of(expected.state()).items():
+        assert S.is_same(found.state()[name]), name
+    for name, A in matrices_of(expected.state()).items():
+        np.testing.assert_array_equal(found.state()[name], A, err_msg=name)
     X = np.random.default_rng(3).normal(size=(4, 5))
-    np.testing.assert_array_equal(found.model.predict(X), M.predict(X))
+    np.testing.assert_array_equal(found.predict(X), M.predict(X))
     other = create_model("ReLU;BatchNormalization;SReLU;Linear", "5;7;6;3", dropouts="0.3;0;0")
     load_weights(other, tmp_path / "program.npz")
     other.normalization = M.normalization
@@ -74,7 +75,7 @@ def test_a_program_without_a_model_is_no_model(tmp_path: Path):
     M = trained("dense")
     save_program(M.program(), tmp_path / "bare", M.state())
     with pytest.raises(ValueError, match="no model description in it"):
-        load_model(tmp_path / "bare")
+        load(tmp_path / "bare")
 
 
 def test_weights_in_safetensors_are_read_as_in_npz(tmp_path: Path):
@@ -112,7 +113,7 @@ def test_damaged_descriptions_are_refused(tmp_path: Path, name: str):
     text = text if isinstance(text, str) and text[0] in "{[" else json.dumps(content)
     save_file(load_file(path), path, metadata | {"model": text})
     with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: .*{re.escape(message)}") as caught:
-        load_model(path)
+        load(path)
     assert "\n" not in str(caught.value)
 
 
@@ -125,7 +126,7 @@ def test_a_support_that_is_damaged_is_refused(tmp_path: Path):
     tensors["1.W.support.columns"][0] = 99
     save_file(tensors, path, metadata)
     with pytest.raises(ValueError, match="W1: columns: expected numbers"):
-        load_model(path)
+        load(path)
 
 
 def test_a_tensor_that_is_neither_of_the_program_nor_of_the_model_is_refused(tmp_path: Path):

@@ -14,7 +14,7 @@ from matgrad.datasets import Features, Normalization
 from matgrad.datasets.features import Column
 from matgrad.specifications import models as specifications
 from matgrad.specifications.models import create_model
-from matgrad.storage.models import load_model, load_weights, save_model
+from matgrad.storage.models import load, load_weights, save_model
 from support import Framework, to_numpy
 
 BACKENDS = ("numpy", "torch", "jax", "tensorflow")
@@ -39,15 +39,15 @@ def file(tmp_path):
 def test_a_model_comes_back_whole_from_any_backend(backend: Framework, file):
     M = trained(backend.name)
     M.save(file, information={"loss": "SquaredError", "π": 3})
-    saved = load_model(file)
+    saved = load(file)
 
     expected = {name: to_numpy(X) for name, X in M.state().items() if name.count(".") == 1}
     assert {"1.seed", "1.renewals", "2.running_mean", "3.al"} < expected.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(to_numpy(saved.model.state()[name]), value, err_msg=name)
+        np.testing.assert_array_equal(to_numpy(saved.state()[name]), value, err_msg=name)
     assert saved.information == {"loss": "SquaredError", "classes": 3, "π": 3}
     X = np.random.default_rng(3).normal(size=(4, 5)).astype(np.float32)
-    np.testing.assert_allclose(saved.model.predict(X), M.predict(X), rtol=1e-5)
+    np.testing.assert_allclose(saved.predict(X), M.predict(X), rtol=1e-5)
 
 
 def test_a_loaded_model_has_the_dtype_and_the_optimizer_of_a_new_one(file):
@@ -334,7 +334,7 @@ def damaged(file, how: str) -> None:
 def test_damaged_files_are_refused_and_nothing_is_unpickled(file, how: str, message: str, capsys):
     damaged(file, how)
     with pytest.raises(ValueError, match=message):
-        load_model(file)
+        load(file)
     assert "unpickled" not in capsys.readouterr().out
 
 
@@ -350,7 +350,7 @@ def test_a_refused_file_leaves_the_model_as_it_was(file):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere\.npz: no such file"):
-        load_model(tmp_path / "nowhere.npz")
+        load(tmp_path / "nowhere.npz")
 
 
 def test_a_loaded_model_is_saved_with_what_its_file_says_of_it(tmp_path):
@@ -358,7 +358,7 @@ def test_a_loaded_model_is_saved_with_what_its_file_says_of_it(tmp_path):
     M = create_model("ReLU;Linear", [3, 4, 1])
     M.save(tmp_path / "a.npz", information={"loss": "MeanSquaredError", "classes": None, "results": {"loss": 1.0}})
     mg.load(tmp_path / "a.npz").save(tmp_path / "b.npz")
-    assert load_model(tmp_path / "b.npz").information == {"loss": "MeanSquaredError", "classes": None}
+    assert load(tmp_path / "b.npz").information == {"loss": "MeanSquaredError", "classes": None}
 
 
 def test_a_loaded_regression_stays_one(file):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matgrad.foundation.files import conform
+from matgrad.foundation.files import conform, naming
 from matgrad.specifications.parsing import describe
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ class Callback:
     """
 
     wants_batches = False  # whether `batch` is called
-    place = 0  # where it is called: 0, 1 (the row of the epoch is complete), 2 (Divergence) or 3 (after all others)
+    place = 0  # where it is called: 0, 1 (the row of the epoch is complete), 2 or 3 (after the check for divergence)
     is_training = False  # whether its time counts as time of training
     changes_only_state = False  # whether `batch` changes nothing of the model but its state
     # the attributes that a checkpoint has: plain values, matrices, lists and tables; with types, which are then checked
@@ -53,12 +56,8 @@ class Callback:
         """Set the attributes in `state_names`, after a check of those with types."""
         types = self.state_names if isinstance(self.state_names, Mapping) else {}
         for name in self.state_names:
-            try:
+            with naming(f"the checkpoint has a damaged state of {type(self).__name__}", f"{name}: "):
                 setattr(self, name, conform(state[name], types.get(name, Any)))
-            except (KeyError, ValueError) as error:
-                raise ValueError(
-                    f"the checkpoint has a damaged state of {type(self).__name__} ({name}: {error})"
-                ) from None
 
     def batch(self, run: Training) -> None:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.
@@ -77,3 +76,12 @@ class Callback:
 
     def end(self, run: Training) -> None:
         """After the last epoch, also if training was stopped, was interrupted or failed."""
+
+
+@contextmanager
+def warned(path: Path) -> Iterator[None]:
+    """A warning says why a file cannot be written, and training continues."""
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"{path}: cannot be written ({error.strerror or error})", stacklevel=3)

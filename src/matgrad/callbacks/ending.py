@@ -1,12 +1,16 @@
-"""What ends a run before its last epoch: early stopping, divergence and signals."""
+"""What ends a run before its last epoch, such as divergence and signals, and the checkpoints that resume it."""
 
 from __future__ import annotations
 
 import math
+import os
+import re
 import signal
 import threading
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +18,13 @@ from matgrad.backends import convert
 from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size
+from matgrad.foundation.writing import lock_folder
 from matgrad.layers.state import State, matrices_of
+from matgrad.storage.checkpoints import BEST, FILES, checkpoint_files, read_checkpoint, step_of, write_checkpoint
 from matgrad.storage.models import on_backend
 
 if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.training import Training
 
 
@@ -66,30 +73,22 @@ class EarlyStopping(Callback):
             run.M.load_state(self._state)
 
 
-class Divergence(Callback):
-    """Ends a run whose loss or, if it is not measured, whose model is no longer finite; every run has this callback."""
-
-    place = 2
-
-    def epoch(self, run: Training) -> None:
-        if not run.is_rescued and (problem := divergence(run)) is not None:
-            raise FloatingPointError(problem)
-
-
 def divergence(run: Training) -> str | None:
     """What is not finite after the last epoch: its loss or, if that was not measured, a parameter."""
-    if "loss" in run.row:
-        loss = run.row["loss"]
-        return None if math.isfinite(loss) else diverged(f"the loss is {loss}", run.epoch)
-    for name, X in matrices_of(run.M.state()).items():
-        if not all_finite(run.M.backend.to_numpy(X)):
-            return diverged(f"{name} has elements that are not finite", run.epoch)
-    return None
+    loss = run.row.get("loss")
+    what = not_finite(run.M) if loss is None else None if math.isfinite(loss) else f"the loss is {loss}"
+    return None if what is None else diverged(what, run.epoch)
 
 
 def diverged(what: str, epoch: int) -> str:
     """The message of a run that has diverged."""
     return f"{what} after epoch {epoch}: a smaller learning rate or clipping may help"
+
+
+def not_finite(M: MultilayerPerceptron) -> str | None:
+    """Which matrix of the state of M has elements that are not finite, in words, if one has."""
+    found = (name for name, X in matrices_of(M.state()).items() if not all_finite(M.backend.to_numpy(X)))
+    return next((f"{name} has elements that are not finite" for name in found), None)
 
 
 class Interruption(Callback):
@@ -122,3 +121,137 @@ class Interruption(Callback):
         if self.is_requested:
             raise KeyboardInterrupt
         self.is_requested = True
+
+
+class Checkpoints(Callback):
+    """Writes checkpoints to a folder: at the start, after every few epochs or steps, and at the end.
+
+    `every` is a number of epochs, or of steps with a suffix, such as ``"500s"`` or ``"500 steps"``. The newest `keep`
+    checkpoints stay; ``best.safetensors`` is the one with the smallest `measure`, if that is measured. Ctrl-C and
+    SIGTERM write one too. What cannot be written is told in a warning, and training continues; `failure` has the error
+    of the last one.
+    `record` is kept in every file. If the folder has checkpoints of another run, it is refused or, with `overwrite`,
+    emptied.
+
+    ``M.fit(X, T, resume=folder)``, with the same callbacks, resumes from the newest good one. While a run writes to
+    a folder, no other can.
+    """
+
+    only_first = True
+    place = 3
+    changes_only_state = True
+    state_names = MappingProxyType({"best": float | None})
+
+    def __init__(
+        self,
+        folder: str | Path,
+        every: int | str = 1,
+        keep: int = 3,
+        *,
+        measure: str = "validation_loss",
+        overwrite: bool = False,
+        record: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.folder, self.measure, self.record = Path(folder), measure, record
+        self.every, self.wants_batches = parse_interval(every)
+        self.interval = self.every if self.wants_batches else 1
+        self.keep, self.overwrite = check_size("keep", keep), overwrite
+        self.best: float | None = None  # the smallest measure so far
+        self.failure: OSError | None = None
+        self._lock = ExitStack()  # of the folder, which other runs cannot use until it is closed
+        self._written = -1  # the step of the last one
+
+    def start(self, run: Training) -> None:
+        self._open(run, is_own=False)
+        self.best = None
+        try:
+            self._write(run)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def state(self, run: Training) -> dict[str, Any]:
+        return super().state(run) | {"folder": str(self.folder.resolve())}
+
+    def resume(self, run: Training, state: Mapping[str, Any]) -> None:
+        self._open(run, is_own=state.get("folder") == str(self.folder.resolve()))
+        self.restore(state)
+        self._written = run.step
+
+    def batch(self, run: Training) -> None:
+        if run.batch != run.batches:  # the last one is followed by `epoch`
+            self._write(run)
+
+    def epoch(self, run: Training) -> None:
+        if run.is_rescued:  # the model has diverged
+            return
+        value, before = run.row.get(self.measure, math.nan), self.best
+        if math.isfinite(value) and (before is None or value < before):
+            self.best = value  # which is written too
+            if not self._write(run, self.folder / BEST):
+                self.best = before
+        count = run.step if self.wants_batches else run.epoch
+        if count % self.every == 0 or run.is_stopped or run.epoch == run.epochs:
+            self._write(run)
+
+    def end(self, run: Training) -> None:
+        try:
+            if run.is_stopped and not run.is_rescued and self._written != run.step:
+                self._write(run)
+        finally:
+            self._lock.close()
+
+    def _open(self, run: Training, is_own: bool) -> None:
+        """Make the folder and keep it for this run; it may have no checkpoints of other runs, nor later ones."""
+        self.folder.mkdir(exist_ok=True)
+        try:
+            self._lock.callback(os.close, lock_folder(self.folder))
+        except BlockingIOError:
+            raise ValueError(f"{self.folder}: another run is writing its checkpoints there") from None
+        files = [file for file in (self.folder / BEST, *checkpoint_files(self.folder)) if file.exists()]
+        if run.resumed_from is not None and run.resumed_from.resolve().parent == self.folder.resolve():
+            files = [file for file in files if step_of(file) > run.step and _is_good(file)]
+        elif is_own:  # beside the folder that the run was resumed from
+            files = []
+        elif self.overwrite:
+            while files:
+                files.pop().unlink()
+        if files:
+            self._lock.close()
+            found = f"has {files[-1].name} of another run"
+            raise ValueError(f"{self.folder}: {found}; expected a new folder, or to resume from this one")
+
+    def _write(self, run: Training, file: Path | None = None) -> bool:
+        """Write a checkpoint of a model that is finite, and remove the oldest; returns whether that could be done."""
+        try:
+            if wrong := not_finite(run.M):
+                raise OSError(wrong)
+            place = file or self.folder / FILES.replace("*", f"{run.step:08}")
+            write_checkpoint(place, run.M, run.snapshot(), self.record)
+            self.failure = None
+        except OSError as error:
+            self.failure = error
+            warnings.warn(f"no checkpoint after step {run.step}: {error}; training goes on", stacklevel=2)
+            return False
+        if file is None:
+            self._written = run.step
+            done = [old for old in checkpoint_files(self.folder) if step_of(old) <= run.step]
+            for old in done[: -self.keep]:
+                with suppress(OSError):
+                    old.unlink()
+        return True
+
+
+def parse_interval(every: int | str) -> tuple[int, bool]:
+    """The number in ``5``, ``"5"``, ``"5 epochs"``, ``"500s"`` or ``"500 steps"``, and whether it counts steps."""
+    match = re.fullmatch(r"([1-9][0-9]{0,11}) *(e|epochs?|s|steps?)?", str(every))
+    if match is None or isinstance(every, bool):
+        raise ValueError(f"every: expected a number of epochs such as 5, or of steps such as 500s, found {every!r}")
+    return int(match[1]), (match[2] or "e").startswith("s")
+
+
+def _is_good(file: Path) -> bool:
+    """Whether a checkpoint can be read."""
+    with suppress(ValueError):
+        return bool(read_checkpoint(file))
+    return False

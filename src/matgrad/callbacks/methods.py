@@ -1,8 +1,4 @@
-"""Methods of sparse training by name, with the defaults of their papers.
-
-A specification such as ``RigL(0.3)`` names one of `METHODS`. SET and RigL start from a sparse model, SNIP and GMP from
-a dense one, which they make sparse.
-"""
+"""Methods of sparse training by name, such as ``RigL(0.3)``, with the defaults of their papers."""
 
 from __future__ import annotations
 
@@ -15,8 +11,7 @@ import numpy as np
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.topology import Topology, TopologyCallback, check_sparse
 from matgrad.foundation.numbers import generator
-from matgrad.layers.sparsity import with_densities
-from matgrad.layers.weights import WeightedLayer
+from matgrad.layers.weights import WeightedLayer, with_densities
 from matgrad.sparse.densities import parse_densities
 from matgrad.sparse.growing import GradientGrow, RandomGrow
 from matgrad.sparse.pruning import MagnitudePrune, SETPrune, largest, largest_weights
@@ -82,9 +77,14 @@ class SNIP(Callback):
         self.density, self.seed = density, seed
 
     def start(self, run: Training) -> None:
-        """Make the model sparse."""
+        """Make the model sparse, by |W ⊙ DW| of every linear layer on one batch."""
         pairs = _dense_layers(run.M, self.density, "SNIP")
-        scores = self._saliencies(run)
+        rng = generator() if self.seed is None else np.random.default_rng(self.seed)
+        M, (X, T, *s) = run.M.clone().train(), run.sample(rng)
+        Y = M.feedforward(X)
+        M.backpropagate(Y, run.loss.mean_gradient(Y, T, *s))
+        to_numpy = M.backend.to_numpy
+        scores = [np.abs(to_numpy(layer.W) * to_numpy(layer.DW)) for layer in M.linear_layers()]
         if isinstance(self.density, Sequence):
             supports = [largest([A], _count(layer, d))[0] for A, (layer, d) in zip(scores, pairs, strict=True)]
         else:
@@ -95,15 +95,6 @@ class SNIP(Callback):
 
     def resume(self, run: Training, state: Mapping[str, Any]) -> None:
         """Do nothing: the model is sparse already."""
-
-    def _saliencies(self, run: Training) -> list[np.ndarray]:
-        """|W ⊙ DW| of every linear layer, on one batch."""
-        rng = generator() if self.seed is None else np.random.default_rng(self.seed)
-        M, (X, T, *s) = run.M.clone().train(), run.sample(rng)
-        Y = M.feedforward(X)
-        M.backpropagate(Y, run.loss.mean_gradient(Y, T, *s))
-        to_numpy = M.backend.to_numpy
-        return [np.abs(to_numpy(layer.W) * to_numpy(layer.DW)) for layer in M.linear_layers()]
 
 
 class GMP(TopologyCallback):
@@ -140,17 +131,13 @@ class GMP(TopologyCallback):
         return not self._is_finished and run.progress < 1
 
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
-        t = 1.0 if run.progress + self._part(run) >= 1 else t  # the last one before the last step
+        updates = run.epochs * (1 if self.every is None else (run.batches or np.inf) / self.every)  # of the whole run
+        t = 1.0 if run.progress + 1 / updates >= 1 else t  # the last one before the last step
         self._is_finished = t >= 1
         for layer, d in with_densities(run.M.linear_layers(), self.density):
             count = _count(layer, d + (1 - d) * (1 - min(t, 1.0)) ** 3)
             if count < layer.density * layer.input_size * layer.output_size:
                 layer.set_support(*largest_weights([layer.W], count))
-
-    def _part(self, run: Training) -> float:
-        """The part of the run from one update to the next; 0 if it is not known."""
-        parts = (1 if self.every is None else (run.batches or np.inf) / self.every) * run.epochs
-        return 1 / parts
 
 
 def _dense_layers(M: MultilayerPerceptron, density: Density, method: str) -> list[tuple[WeightedLayer, float]]:

@@ -65,20 +65,21 @@ class TopologyCallback(Callback):
         self._explore(run)
 
     def batch(self, run: Training) -> None:
-        self._update(run)
+        if self.is_due(run):
+            self.update(run, np.random.default_rng((self._seed, run.step)), run.progress / self.until)
+            self.updates += 1
+            self._explore(run)
 
     def epoch(self, run: Training) -> None:
         if self.every is None:
-            self._update(run)
+            self.batch(run)
 
     def end(self, run: Training) -> None:
         if run.step and run.progress == 1 and not self.is_complete:
             how = "after every epoch" if self.every is None else f"every {self.every} steps"
-            warnings.warn(
-                f"{type(self).__name__}: the run of {run.step} steps was too short for its topology updates, which "
-                f"come {how} in the first {100 * self.until:g} % of a run, and never at its end",
-                stacklevel=2,
-            )
+            problem = f"the run of {run.step} steps was too short for its topology updates"
+            when = f"which come {how} in the first {100 * self.until:g} % of a run, and never at its end"
+            warnings.warn(f"{type(self).__name__}: {problem}, {when}", stacklevel=2)
 
     @property
     def is_complete(self) -> bool:
@@ -88,12 +89,6 @@ class TopologyCallback(Callback):
     def is_due(self, run: Training) -> bool:
         """Whether there are still updates."""
         return run.progress < self.until
-
-    def _update(self, run: Training) -> None:
-        if self.is_due(run):
-            self.update(run, np.random.default_rng((self._seed, run.step)), run.progress / self.until)
-            self.updates += 1
-            self._explore(run)
 
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         """Change supports; t says which part of the time of updates is over, from 0 to 1."""
@@ -157,8 +152,8 @@ class Topology(TopologyCallback):
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         factors = self._factors(run, rng)
         for path, layer, name in sparse_parameters(run.M):
-            key = f"{path}.{name}"
-            self._grown[key] = self._rewire(run, layer, name, factors.get(key, []), self._scale(t), rng)
+            found = factors.get(key := f"{path}.{name}", [])
+            self._grown[key] = self._rewire(run, layer, name, found, self._scale(t), rng)
 
     def _rewire(
         self, run: Training, layer: Layer, name: str, factors: list[Factors], scale: float, rng: np.random.Generator
@@ -220,8 +215,8 @@ def _checked_positions(grow: Grow, site: Site, count: int) -> np.ndarray:
     """The positions that the rule chooses, after a check that they are as many as were asked for, and free."""
     positions = np.asarray(grow(site, count))
     K, D = site.taken.shape
-    is_right = positions.shape == (count,) and positions.dtype.kind == "i" and (np.diff(positions) > 0).all()
-    is_right = is_right and 0 <= positions[0] and positions[-1] < K * D
+    is_right = positions.shape == (count,) and positions.dtype.kind == "i" and positions[-1] < K * D
+    is_right = is_right and bool((np.diff(positions, prepend=-1) > 0).all())
     if not is_right or np.isin(positions, site.taken.kept_flat(), assume_unique=True).any():
         raise ValueError(f"{grow!r}: expected the numbers of {count} free positions of {K} × {D}, in increasing order")
     return positions

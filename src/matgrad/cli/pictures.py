@@ -13,7 +13,7 @@ from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.writing import atomic_write
 from matgrad.inspection.figures import FIGURES, parse_shape, snapshot, write_png
 from matgrad.specifications.parsing import parse_numbers
-from matgrad.storage.models import load_model
+from matgrad.storage.models import load
 
 NAMES = (*(f"{name}.gif" for name in FIGURES), *(f"epoch_*_{name}.png" for name in FIGURES))
 PICTURES = Writes(names=NAMES, settings={"epochs": lambda text: parse_numbers(text, "epoch"), "shape": parse_shape})
@@ -41,7 +41,7 @@ def pictures_command(file: Path, folder: Path, shape: str | None, overwrite: boo
     FILE is a model that matgrad train or M.save wrote; inputs.png, connectivity.png and weights.png are written to DIR.
     """
     check_matplotlib()
-    shot = snapshot(load_model(file).model, file.stem, None if shape is None else parse_shape(shape))
+    shot = snapshot(load(file), file.stem, None if shape is None else parse_shape(shape))
     folder.mkdir(exist_ok=True)
     for name, draw in FIGURES.items():
         with atomic_write(folder / f"{name}.png") as png:

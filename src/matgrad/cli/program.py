@@ -13,7 +13,6 @@ from matgrad.cli.options import COUNT, POSITIVE, is_given, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.foundation.notation import document
 from matgrad.foundation.writing import Table
-from matgrad.storage.models import SavedModel
 
 if TYPE_CHECKING:
     from matgrad.program import Program
@@ -64,7 +63,7 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     if P is not None:
         result, messages = _of_rank(result, options)
     if save is not None:
-        save_program(result, save, SavedModel(M))
+        save_program(result, save, M)
     if latex is not None:
         write_text(latex, document(program_latex(result)), "LaTeX")
     if as_json:

@@ -27,7 +27,7 @@ from matgrad.callbacks import (
     TensorBoard,
 )
 from matgrad.callbacks.ending import diverged
-from matgrad.callbacks.logging import SUFFIXES
+from matgrad.callbacks.report import SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
 from matgrad.cli.commands import warnings_to
 from matgrad.cli.examples import load_data
@@ -244,7 +244,7 @@ class TrainingRun:
         if stopping is not None and stopping.best is not None and not run.is_rescued:  # which the warning says
             say(f"kept the model of epoch {stopping.best_epoch}, with validation loss {stopping.best:.4f}")
         if self.M.device not in (None, "cpu"):  # where compiling takes long
-            say(f"compiling took {run.compilation_seconds:.2f} of the train seconds")
+            say(f"compiling took {run.history.compilation_seconds:.2f} of the train seconds")
         if self.profile is not None:
             say(self.profile.text(self.options["timer"]))
 
@@ -287,7 +287,7 @@ class TrainingRun:
             "matmul": M.matmul,
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
             "seconds": round(time.time() - started, 3),
-            "compilation_seconds": round(training.compilation_seconds, 3),
+            "compilation_seconds": round(training.history.compilation_seconds, 3),
             "resumed_from": plain(training.resumed_from),
             "interrupted": training.is_interrupted,
             "diverged": training.is_rescued,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from matgrad.callbacks.logging import EVENTS, SUFFIXES
+from matgrad.callbacks.report import EVENTS, SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_options
 from matgrad.cli.commands import option
 from matgrad.cli.files import WRITES, Writes

@@ -17,7 +17,7 @@ from matgrad.backends.base import Array, RecordingError, Scalar
 from matgrad.distributed.group import Disagreement, current
 from matgrad.engines.engine import Batches, CompiledStep, Poll, Rate, engine_of, no_poll, step_of
 from matgrad.inspection.profiling import profile_of
-from matgrad.layers.checks import check_sharing
+from matgrad.layers.base import check_sharing
 from matgrad.layers.state import State, copied, matrices_of, sized_by_supports, supports_of
 from matgrad.loss_functions import LossFunction, check_loss
 from matgrad.program.computations import Evaluation, Feedforward, Step, train_batch

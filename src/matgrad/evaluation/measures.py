@@ -118,10 +118,8 @@ def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
     Targets may be one-hot rows or class indices.
     """
     feedforward, state = evaluation_of(M), M.state()
-    correct = [
-        predicted_classes(M, feedforward(state, X)["Y"]) == _classes(backend_of(T).to_numpy(T)) for X, T, *_ in data
-    ]
-    return float(np.mean(np.concatenate(correct)))
+    pairs = ((predicted_classes(M, feedforward(state, X)["Y"]), backend_of(T).to_numpy(T)) for X, T, *_ in data)
+    return float(np.mean(np.concatenate([found == _classes(T) for found, T in pairs])))
 
 
 def predict(M: MultilayerPerceptron, X: Any, batch_size: int | None = None) -> np.ndarray:
@@ -132,12 +130,10 @@ def predict(M: MultilayerPerceptron, X: Any, batch_size: int | None = None) -> n
     A = as_matrix(M.normalize(X).astype(M.dtype, copy=False))
     N, backend = A.shape[0], M.backend
     batch_size = evaluation_batch(M) if batch_size is None else batch_size
-    # a single batch is not worth a program
-    feedforward, state = evaluation_of(M, compiled=N > batch_size), M.state()
+    feedforward, state = evaluation_of(M, compiled=N > batch_size), M.state()  # one batch is not worth a program
     batches = (rows_of(A, slice(i, min(i + batch_size, N))) for i in range(0, max(N, 1), batch_size))
     moved = (with_values(B, backend.from_numpy(values_of(B), M.device)) for B in batches)
-    outputs = (feedforward(state, B)["Y"] for B in moved)
-    return M.denormalize(np.concatenate([np.array(backend.to_numpy(Y)) for Y in outputs]))
+    return M.denormalize(np.concatenate([np.array(backend.to_numpy(feedforward(state, B)["Y"])) for B in moved]))
 
 
 def score(M: MultilayerPerceptron, X: Any, T: np.ndarray) -> float:

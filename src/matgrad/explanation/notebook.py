@@ -19,8 +19,8 @@ from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
+from matgrad.layers.model_base import density_of, headline, parameter_count
 from matgrad.layers.state import State, matrices_of
-from matgrad.layers.summary import density_of, headline, parameter_count
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import CompositeOptimizer
 from matgrad.program.computations import Computation

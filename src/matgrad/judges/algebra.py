@@ -21,7 +21,7 @@ from matgrad.foundation.numbers import generator, preserved_generator
 from matgrad.inspection.equations import last_line
 from matgrad.inspection.verdicts import Check, crash, gradient_checks, judged, suffixed
 from matgrad.judges.definitions import definition_of
-from matgrad.layers.checks import check_layers
+from matgrad.layers.base import check_layers
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import hadamard, uniform

@@ -25,7 +25,7 @@ from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
 from matgrad.judges.algebra import UNDEFINED, Algebra, MakeLayer, Subject, SymbolicAlgebra, at_all, attempts
 from matgrad.judges.equality import compare, exact, problem_of, symbols
-from matgrad.layers.checks import check_layers
+from matgrad.layers.base import check_layers
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction

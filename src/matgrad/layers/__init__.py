@@ -9,9 +9,9 @@ from matgrad.layers.dropout import SReLUDropoutLayer as SReLUDropoutLayer
 from matgrad.layers.layer import Layer as Layer
 from matgrad.layers.linear import ActivationLayer as ActivationLayer
 from matgrad.layers.linear import LinearLayer as LinearLayer
+from matgrad.layers.linear import LogSoftmaxLayer as LogSoftmaxLayer
+from matgrad.layers.linear import SoftmaxLayer as SoftmaxLayer
 from matgrad.layers.normalization import BatchNormalizationLayer as BatchNormalizationLayer
 from matgrad.layers.normalization import LayerNormalizationLayer as LayerNormalizationLayer
 from matgrad.layers.normalization import RMSNormalizationLayer as RMSNormalizationLayer
-from matgrad.layers.softmax import LogSoftmaxLayer as LogSoftmaxLayer
-from matgrad.layers.softmax import SoftmaxLayer as SoftmaxLayer
 from matgrad.layers.srelu import SReLULayer as SReLULayer

@@ -1,15 +1,16 @@
-"""What layers have besides their equations: sizes, parts, optimizers, and the state that training carries along."""
+"""What layers have besides their equations: sizes, parts, optimizers, the state that training carries along; checks."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from matgrad.backends import Backend, convert
+from matgrad.backends import Backend, backend_of, convert
 from matgrad.backends.base import Matrix
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.state import Places, State, flattened, matrices_of, put
@@ -86,10 +87,8 @@ class LayerBase:
             name = next((name for name in self.parameters if self._is_made_with(part, name)), None)
             if name is None or name in bound:
                 problem = "two optimizers for one parameter" if name else "not made with a parameter"
-                raise ValueError(
-                    f"{type(part).__name__}: {problem} of this {type(self).__name__}; expected at "
-                    f"most one per parameter: {', '.join(self.parameters)} (made after M.to(...))"
-                )
+                expected = f"at most one per parameter: {', '.join(self.parameters)} (made after M.to(...))"
+                raise ValueError(f"{type(part).__name__}: {problem} of this {type(self).__name__}; expected {expected}")
             bound[name] = part
         for part in bound.values():
             part.x = part.Dx = None
@@ -133,11 +132,9 @@ class LayerBase:
         found: Places = {}
         for path, layer in self.walk(name):
             prefix = f"{path}." if path else ""
-            for name in (*layer.parameters, *layer.buffers):
-                found[prefix + name] = layer, name
+            found |= {prefix + name: (layer, name) for name in (*layer.parameters, *layer.buffers)}
             for name, optimizer in layer._optimizers.items():
-                for key in optimizer.state_names:
-                    found[f"{prefix}{name}.{key}"] = optimizer, key
+                found |= {f"{prefix}{name}.{key}": (optimizer, key) for key in optimizer.state_names}
         return found
 
     def to(self, backend: Backend, dtype: str | None = None, device: str | None = None) -> None:
@@ -208,9 +205,7 @@ class LayerBase:
 
     def _kept_per_element(self, name: str) -> list[tuple[Optimizer, str]]:
         """What the optimizer of a parameter keeps for each of its elements: the optimizer, and names of attributes."""
-        shape, optimizer = tuple(values_of(getattr(self, name)).shape), self._optimizers.get(name)
-        if optimizer is None:
-            return []
+        shape, optimizer = tuple(values_of(getattr(self, name)).shape), self._optimizers.get(name, CompositeOptimizer())
         return [(optimizer, key) for key in optimizer.state_names if tuple(getattr(optimizer, key).shape) == shape]
 
     # -- names --------------------------------------------------------------------------------
@@ -226,10 +221,60 @@ class LayerBase:
         return f"{type(self).__name__}({self.input_size}, {self.output_size})"
 
 
-def layers_in(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[Layer]:
+def layers_in(value: Any) -> Iterator[Layer]:
     """The layers that an attribute is or contains, in lists, tuples and dictionaries."""
     if isinstance(value, LayerBase):
         yield value  # type: ignore[misc]
-    elif isinstance(value, list | tuple | dict) and not any(value is x for x in inside):
+    elif isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from layers_in(item, (*inside, value))
+            yield from layers_in(item)
+
+
+def check_layers(layers: Iterable[Layer]) -> None:
+    """Raise if a layer occurs twice, or has inner layers other than its parts."""
+    places: dict[int, str] = {}
+    for path, layer in _walk(layers):
+        if (other := places.setdefault(id(layer), path)) != path:
+            raise ValueError(f"layers {other} and {path} are the same {layer!r}: expected two layers")
+        parts = {id(part): part for part in layer.parts()}
+        kept = {id(part): (name, part) for name, value in vars(layer).items() for part in layers_in(value)}
+        for key in kept.keys() - parts.keys():  # a layer that is no part, or in no attribute, could not be cloned
+            name, part = kept[key]
+            raise ValueError(f"layer {path}, {layer!r}: {name} has {part!r}, which is not in parts()")
+        for key in parts.keys() - kept.keys():
+            raise ValueError(f"layer {path}, {layer!r}: the part {parts[key]!r} is in none of its attributes")
+
+
+def _walk(layers: Iterable[Layer]) -> Iterator[tuple[str, Layer]]:
+    return (found for i, top in enumerate(layers, start=1) for found in top.walk(str(i)))
+
+
+def check_sharing(layers: Sequence[Layer]) -> None:
+    """Raise if `check_layers` does, or if two parameters share a matrix: each is changed without the other."""
+    check_layers(layers)
+    named = [(f"{path}.{name}", getattr(x, name)) for path, x in _walk(layers) for name in (*x.parameters, *x.buffers)]
+    found = [(name, values_of(X)) for name, X in named if len(X.shape) == 2]
+    for (name, X), (other, Y) in combinations(found, 2):
+        if type(X) is type(Y) and backend_of(X).shares_memory(X, Y):
+            raise ValueError(f"{name} and {other} share a matrix: expected two matrices, such as a copy for one")
+
+
+def check_input(layers: Sequence[Layer], X: Matrix, like: Matrix) -> None:
+    """Raise if the sizes of the layers do not fit, or X does not fit the first, with parameters such as `like`."""
+    for i, (before, after) in enumerate(pairwise(layers), start=1):
+        if (K := before.output_size) != after.input_size:
+            raise ValueError(f"layer {i} has {K} outputs, but layer {i + 1} has {after.input_size} inputs")
+    first, backend = layers[0], backend_of(like, values_of(X))
+    if isinstance(X, SparseMatrix):
+        backend.check_sparse()
+        if first.keeps_size:
+            advice = "put a linear layer before it, or give a dense X, such as X.toarray()"
+            raise TypeError(f"layer 1, {first!r}, cannot take a sparse X, which it would make dense; {advice}")
+    if len(X.shape) != 2 or X.shape[1] != first.input_size:
+        sizes = " × ".join(map(str, X.shape))
+        raise ValueError(f"expected a batch X of size N × {first.input_size}, found {sizes}")
+    if X.shape[0] == 0:
+        raise ValueError("the batch X is empty: expected at least one example")
+    if (dtype := backend.dtype(values_of(X))) != backend.dtype(like):
+        wanted = backend.dtype(like)
+        raise TypeError(f"X is {dtype} but the model is {wanted}; use M.to(dtype=...) or loader.to(dtype=...)")

@@ -35,10 +35,8 @@ class Layer(LayerBase):
         for name, optimizer in self._optimizers.items():
             parameter, gradient = getattr(self, name), getattr(self, f"D{name}")
             if gradient is None:
-                raise RuntimeError(
-                    f"{type(self).__name__}.optimize: D{name} is not computed yet; "
-                    "run feedforward and backpropagate first"
-                )
+                problem = f"D{name} is not computed yet; run feedforward and backpropagate first"
+                raise RuntimeError(f"{type(self).__name__}.optimize: {problem}")
             values = optimizer.apply(values_of(parameter), values_of(gradient), eta)
             setattr(self, name, with_values(parameter, values))
         for part in self.parts():

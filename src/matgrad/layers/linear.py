@@ -1,4 +1,4 @@
-"""Linear layers, with or without an activation function; `weights.py` has W and b, `dropout.py` dropout of W."""
+"""Linear layers: plain, with an activation function, softmax or log-softmax; `weights.py` has W and b."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 from matgrad.activation_functions import ActivationFunction, create_activation
 from matgrad.layers.weights import WeightedLayer
-from matgrad.matrix_operations import Matrix, columns_sum, hadamard, product_on, row_repeat
+from matgrad.matrix_operations import Matrix, column_repeat, columns_sum, hadamard, product_on, row_repeat, rows_sum
+from matgrad.softmax_functions import stable_log_softmax, stable_softmax
 
 
 class LinearLayer(WeightedLayer):  # appendix:layers
@@ -66,3 +67,52 @@ class ActivationLayer(LinearLayer):  # appendix:layers
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size}, {self.act!r})"
+
+
+class SoftmaxLayer(LinearLayer):  # appendix:layers
+    """Z = X Wᵀ + 1_N b;  Y = softmax(Z)"""
+
+    intermediates: tuple[str, ...] = ("Z", "DZ")
+    output = "probability"
+    least_outputs = 2  # the softmax of one number is 1
+
+    def feedforward(self, X: Matrix) -> Matrix:
+        Z = super().feedforward(X)
+        Y = stable_softmax(Z)
+
+        self.Z = Z
+        return Y
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        Z = self.Z
+        _, K = Y.shape
+
+        # the paper's diag(DY Yᵀ), without its N×N product
+        DZ = hadamard(Y, DY - column_repeat(rows_sum(hadamard(DY, Y)), K))  # eq:softmax-layer-backprop1
+        super().backpropagate(Z, DZ)  # eq:softmax-layer-backprop2
+
+        self.DZ = DZ
+
+
+class LogSoftmaxLayer(LinearLayer):  # appendix:layers
+    """Z = X Wᵀ + 1_N b;  Y = log-softmax(Z)"""
+
+    intermediates: tuple[str, ...] = ("Z", "DZ")
+    output = "log-probability"
+    least_outputs = 2  # the log-softmax of one number is 0
+
+    def feedforward(self, X: Matrix) -> Matrix:
+        Z = super().feedforward(X)
+        Y = stable_log_softmax(Z)
+
+        self.Z = Z
+        return Y
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        Z = self.Z
+        _, K = Y.shape
+
+        DZ = DY - hadamard(stable_softmax(Z), column_repeat(rows_sum(DY), K))
+        super().backpropagate(Z, DZ)
+
+        self.DZ = DZ

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from operator import is_not
@@ -15,19 +15,23 @@ from matgrad.backends import Backend, automatic_backend, backend_of, get_backend
 from matgrad.backends.base import MATMULS, Matrix, Scalar
 from matgrad.datasets.checking import as_array
 from matgrad.foundation.imports import deferred
-from matgrad.layers import checks
+from matgrad.foundation.numbers import Generator
+from matgrad.layers.base import check_input, check_sharing
 from matgrad.layers.layer import Layer
-from matgrad.layers.sparsity import SparseModel
+from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import Places, State, matrices_of, put, sized_by_supports
-from matgrad.sparse.matrix import values_of
+from matgrad.layers.weights import WeightedLayer, largest_supports, with_densities
+from matgrad.sparse.densities import format_density, random_support
+from matgrad.sparse.matrix import SparseMatrix, values_of
+from matgrad.specifications.parsing import Items, at_position
 
 if TYPE_CHECKING:
     from matgrad.datasets.features import Features
     from matgrad.datasets.normalization import Normalization
 
 
-class ModelBase(SparseModel):
-    """Place, state and normalization of a model; see `MultilayerPerceptron`."""
+class ModelBase:
+    """Place, layers, state and normalization of a model; see `MultilayerPerceptron`."""
 
     layers: list[Layer]
     normalization: Normalization | None = None
@@ -166,6 +170,63 @@ class ModelBase(SparseModel):
         for layer in self.layers:
             layer.forget()
 
+    # -- layers -------------------------------------------------------------------------------
+    def walk(self) -> Iterator[tuple[str, Layer]]:
+        """All layers and their parts, with their names: ('1', layer 1), ('2', layer 2), ('2.1', its first part), …"""
+        self.check_layers()
+        for i, layer in enumerate(self.layers, start=1):
+            yield from layer.walk(str(i))
+
+    def linear_layers(self) -> list[LinearLayer]:
+        """The layers that have weights W and b, parts of layers included, in the order of `walk`."""
+        return [layer for _, layer in self.walk() if isinstance(layer, LinearLayer)]
+
+    def set_densities(self, densities: Items, rng: Generator | None = None) -> None:
+        """Give every linear layer a random support; densities are a list such as ``0.01;0.05;1``, or one for all.
+
+        A layer keeps its weights at the support, so those of a new model are too small for it until `set_weights`;
+        with density 1 it stays as it is.
+        """
+        pairs = with_densities(self.linear_layers(), densities)
+        self.set_supports([random_support(layer.output_size, layer.input_size, d, rng) for layer, d in pairs])
+
+    def set_supports(self, supports: Sequence[Any]) -> None:
+        """Give every linear layer its support: a `Support`, a mask or a SciPy matrix; None leaves it as it is.
+
+        A layer keeps its weights and the state of its optimizer at the support; weights that it did not store are 0.
+        Nothing is changed unless all supports fit.
+        """
+        layers, checked = self.linear_layers(), []
+        if len(supports) != len(layers):
+            raise ValueError(f"expected {len(layers)} supports for {len(layers)} linear layers, found {len(supports)}")
+        for position, (layer, support) in enumerate(zip(layers, supports, strict=True), start=1):
+            with at_position("linear layer", position):
+                checked.append(None if support is None else layer.checked_support(support))
+        for layer, support in zip(layers, checked, strict=True):
+            if support is not None:
+                layer.set_support(support)
+
+    def prune(self, densities: Items | None = None, *, overall: float | None = None) -> None:
+        """Keep the weights that are farthest from 0: in each linear layer by its density, or over all layers.
+
+        The densities are a list such as ``0.01;0.05;1``, or one for all. With an `overall` density there is one
+        threshold for all layers, but each keeps at least one weight. Numbers of weights are exact: equal weights are
+        dropped in the order of their positions. The optimizers keep their state for the weights that stay.
+        """
+        layers = self.linear_layers()
+        if densities is not None and overall is None:
+            supports = []
+            for position, (layer, d) in enumerate(with_densities(layers, densities), start=1):
+                with at_position("linear layer", position):
+                    supports += largest_supports([layer], d, "density")
+        elif overall is not None and densities is None:
+            supports = largest_supports(layers, overall, "overall density")
+        else:
+            raise ValueError("prune: expected either densities or an overall density")
+        for layer, support in zip(layers, supports, strict=True):
+            if support.nnz < layer.nnz:
+                layer.set_support(support)
+
     # -- normalization ------------------------------------------------------------------------
     def normalize(self, X: Any) -> Any:
         """The examples as the layers expect them: (X - offset) / scale if M has a normalization, else X."""
@@ -185,13 +246,50 @@ class ModelBase(SparseModel):
     def check_layers(self) -> None:
         """Raise if a layer occurs twice or hides another; only a list that has changed is checked again."""
         if len(self._checked) != len(self.layers) or any(map(is_not, self._checked, self.layers)):
-            checks.check_sharing(self.layers)
+            check_sharing(self.layers)
             self._checked = list(self.layers)
 
     def check_input(self, X: Matrix) -> None:
         """Raise if the layers do not fit each other, or X has another size, backend or dtype than the first expects."""
         self.check_layers()
-        checks.check_input(self.layers, X, self._parameter)
+        check_input(self.layers, X, self._parameter)
 
-    __repr__ = deferred("matgrad.layers.summary", "summary")
+    def __repr__(self) -> str:
+        """The headline and a table: of each layer and part its name, sizes, density (if any is sparse), parameters."""
+        layers = list(self.walk())
+        lines: list[tuple[str, ...]] = [("", "layer", "sizes", "density", "parameters")]
+        for name, layer in layers:
+            sizes, count = f"{layer.input_size} → {layer.output_size}", f"{parameter_count(layer):,}"
+            lines.append((name, f"{'  ' * name.count('.')}{layer!r}", sizes, density_of(layer), count))
+        lines.append(("", "total", "", "", f"{sum(parameter_count(layer) for _, layer in layers):,}"))
+        if not any(layer.is_sparse for layer in self.layers):
+            lines = [(*line[:3], line[4]) for line in lines]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = ("  ".join(f"{x:{s}{n}}" for x, s, n in zip(line, "><<>>", widths, strict=False)) for line in lines)
+        return "\n".join([headline(self), *table])
+
     _repr_html_ = deferred("matgrad.explanation.notebook", "model_html")
+
+
+def headline(M: ModelBase) -> str:
+    """The name of the class, and where the model lives."""
+    where = f" on {M.engine}, {M.dtype}" if M.layers else ""
+    if M.matmul != MATMULS[0]:
+        where += f", products in {M.matmul}"
+    if M.normalization is not None and M.normalization.kind != "none":
+        where += f", inputs normalized ({M.normalization})"
+    if M.target_normalization is not None:
+        where += f", targets normalized ({M.target_normalization})"
+    return f"MultilayerPerceptron{where}"
+
+
+def parameter_count(layer: Layer) -> int:
+    """The number of trained numbers in a layer, not counting its parts."""
+    return sum(int(np.prod(values_of(getattr(layer, name)).shape)) for name in layer.parameters)
+
+
+def density_of(layer: Layer) -> str:
+    """The density of a linear-type layer as a string; empty for other layers."""
+    if not isinstance(layer, WeightedLayer):
+        return ""
+    return format_density(layer.W.support) if isinstance(layer.W, SparseMatrix) else "1"

@@ -1,8 +1,9 @@
-"""Weights W and bias b of linear layers: initial values, and supports."""
+"""Weights W and bias b of linear layers: initial values, densities and supports."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from matgrad.backends import backend_of, convert
 from matgrad.foundation.numbers import Generator, generator
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix, Scalar
+from matgrad.sparse.densities import check_density, parse_densities
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
+from matgrad.sparse.pruning import largest_weights
 from matgrad.sparse.support import Support, as_support
+from matgrad.specifications.parsing import Items
 from matgrad.weight_initializers import initial_weights, sparse_weights
 
 
@@ -39,10 +43,9 @@ class WeightedLayer(Layer):
     def __init__(self, input_size: int, output_size: int, *, support: Any = None) -> None:
         super().__init__(input_size, output_size)
         if self.output_size < self.least_outputs:
-            raise ValueError(
-                f"{type(self).__name__}: found {self.output_size} output, expected at least {self.least_outputs}: a "
-                "softmax over one class is constant; one output needs a LinearLayer"
-            )
+            problem = f"found {self.output_size} output, expected at least {self.least_outputs}"
+            reason = "a softmax over one class is constant; one output needs a LinearLayer"
+            raise ValueError(f"{type(self).__name__}: {problem}: {reason}")
         self.seed = random_seed()  # of dropout: drawn by every layer, so that W is the same with and without it
         if support is None:
             self.W = np.empty((output_size, input_size), dtype=np.float32)
@@ -94,3 +97,24 @@ class WeightedLayer(Layer):
         if result.shape != (K, D) or not result.nnz:
             raise ValueError(f"support: expected size {K} × {D} with elements, found {result!r}")
         return result
+
+
+def with_densities(layers: Sequence[WeightedLayer], densities: Items) -> list[tuple[WeightedLayer, float]]:
+    """The layers with their densities, from a list such as ``0.01;0.05;1``, or from one for all."""
+    values = parse_densities(densities)
+    values = values * len(layers) if len(values) == 1 else values
+    if len(values) != len(layers):
+        raise ValueError(f"expected 1 or {len(layers)} densities for {len(layers)} linear layers, found {len(values)}")
+    return list(zip(layers, values, strict=True))
+
+
+def largest_supports(layers: Sequence[WeightedLayer], density: float, name: str) -> list[Support]:
+    """The supports of the weights farthest from 0, with which the layers together have the density."""
+    check_density(name, density)
+    stored, elements = sum(x.nnz for x in layers), sum(x.output_size * x.input_size for x in layers)
+    count = round(density * elements)
+    if not len(layers) <= count <= stored:
+        least = "one" if len(layers) == 1 else "one per layer"
+        problem = f"expected at least {least} and at most the {stored} that are stored"
+        raise ValueError(f"{name}: {density} of the {elements} weights are {count}; {problem}")
+    return largest_weights([layer.W for layer in layers], count)

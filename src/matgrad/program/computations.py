@@ -8,7 +8,7 @@ from typing import Any
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.layers.checks import check_sharing
+from matgrad.layers.base import check_sharing
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, copied
 from matgrad.loss_functions import LossFunction, check_loss

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -13,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from matgrad.backends import BACKENDS
@@ -65,7 +64,7 @@ class Perceptron(BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train a new model on examples X, an array, a frame or a sparse matrix, with the targets y."""
         X, y, s = self._checked(X, y, sample_weight, reset=True)
-        self._start(X, y)
+        self._create(X, y)
         kept, held = self._parts(X, *self._targets(y, s))
         self._train(kept, self.max_iter, held)
         return self
@@ -78,13 +77,13 @@ class Perceptron(BaseEstimator):
         is_first = not hasattr(self, "model_")
         X, y, s = self._checked(X, y, sample_weight, reset=is_first)
         if is_first:
-            self._start(X, y if classes is None else classes)
+            self._create(X, y if classes is None else classes)
         self._train((X, *self._targets(y, s)), 1)
         return self
 
     # -- for the estimators -------------------------------------------------------------------
-    def _start(self, X: Any, y: np.ndarray) -> None:
-        """Make an untrained model for such examples and targets."""
+    def _outputs(self, y: np.ndarray) -> int:
+        """The number of outputs of a model for the targets y."""
         raise NotImplementedError
 
     def _targets(self, y: np.ndarray, s: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
@@ -101,19 +100,21 @@ class Perceptron(BaseEstimator):
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, sample_weight
 
-    def _create(self, dtype: str, outputs: int) -> None:
-        """An untrained model."""
+    def _create(self, X: Any, y: np.ndarray) -> None:
+        """Make an untrained model for such examples and targets."""
+        outputs = self._outputs(y)
         self._rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
         sizes = parse_numbers(self.hidden_layer_sizes, "hidden_layer_sizes")
         hidden = [ACTIVATIONS.get(item, item) for item in split_items(self.activation, "activation")]
         hidden = hidden * len(sizes) if len(hidden) == 1 else hidden
-        with self._random_numbers():
+        with preserved_generator():  # of the user; the package draws from one of the estimator
+            manual_seed(self._seed())
             self.model_: MultilayerPerceptron = create_model(
                 [*hidden, "Linear"],
                 [self.n_features_in_, *sizes, outputs],
                 optimizers=self.optimizer,
                 densities=None if starts_dense(self.sparse_training) else self.density,
-            ).to(self.backend, dtype=dtype, device=self.device, matmul=self.matmul)
+            ).to(self.backend, dtype=X.dtype.name, device=self.device, matmul=self.matmul)
         self.n_iter_ = 0
         self.history_: dict[str, list] = {}
 
@@ -121,7 +122,8 @@ class Perceptron(BaseEstimator):
         """Train the model for more epochs on (X, T, s), where s may be None; `held` are those to validate with."""
         X, T, s = data
         method, schedule, start = self._method(), create_scheduler(self.learning_rate), self.n_iter_
-        with self._random_numbers():
+        with preserved_generator():  # of the user; the package draws from one of the estimator
+            manual_seed(self._seed())
             history = self.model_.fit(
                 X,
                 T,
@@ -152,13 +154,10 @@ class Perceptron(BaseEstimator):
         s = None if s is None else checked_weights(s, len(T), "sample_weight") / np.mean(s)
         if not self.early_stopping:
             return (X, T, s), None
+        options = {"test_size": self.validation_fraction, "random_state": self._seed()}
         given = [A for A in (X, T, s) if A is not None]
-        stratify = T if self.metric == "accuracy" else None
-        parts = train_test_split(
-            *given, test_size=self.validation_fraction, random_state=self._seed(), stratify=stratify
-        )
-        kept, held = parts[::2], parts[1::2]
-        return (*kept, None)[:3], (*held, None)[:3]
+        parts = train_test_split(*given, stratify=T if self.metric == "accuracy" else None, **options)
+        return (*parts[::2], None)[:3], (*parts[1::2], None)[:3]
 
     def _output(self, X: Any) -> np.ndarray:
         """f_Θ(X)"""
@@ -166,13 +165,6 @@ class Perceptron(BaseEstimator):
         return self.model_.predict(validate_data(self, X, accept_sparse="csr", dtype=self.model_.dtype, reset=False))
 
     # -- parts of these -----------------------------------------------------------------------
-    @contextmanager
-    def _random_numbers(self) -> Iterator[None]:
-        """Inside, the package draws from a generator of the estimator; the user's is left as it is."""
-        with preserved_generator():
-            manual_seed(self._seed())
-            yield
-
     def _seed(self) -> int:
         return int(self._rng.integers(SEEDS))
 
@@ -193,10 +185,8 @@ class Perceptron(BaseEstimator):
         for name, known in (("backend", ENGINES), ("dtype", (None, *DTYPES)), ("early_stopping", (False, True))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}: found {getattr(self, name)!r}, expected one of {', '.join(map(str, known))}")
-        for name in ("max_iter", "n_iter_no_change"):
+        for name in ("max_iter", "n_iter_no_change", *(() if self.batch_size == "auto" else ("batch_size",))):
             check_size(name, getattr(self, name))
-        if self.batch_size != "auto":
-            check_size("batch_size", self.batch_size)
         if not isinstance(self.validation_fraction, int | float | np.number) or not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction: found {self.validation_fraction!r}, expected a number from 0 to 1")
         if not isinstance(self.loss, str | None):
@@ -291,17 +281,12 @@ class MLPClassifier(ClassifierMixin, Perceptron):
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> MLPClassifier:
         """Train for one more epoch, with weights as they are; the first call needs all `classes`, y may lack some."""
-        is_first = not hasattr(self, "model_")
-        if is_first and classes is None:
-            raise ValueError("partial_fit: the first call needs the classes")
         if self.class_weight == "balanced":
             raise ValueError("partial_fit: class_weight='balanced' needs all examples, expected weights of the classes")
-        known = np.unique(self.classes_ if classes is None else classes)
-        if not is_first and not np.array_equal(known, self.classes_):
-            raise ValueError(f"partial_fit: found the classes {known}, expected {self.classes_}, as in the first call")
-        if len(unknown := np.setdiff1d(column_or_1d(y), known)):
-            raise ValueError(f"partial_fit: found the class {unknown.tolist()[0]!r} in y, expected one of {known}")
-        return self._train_once(X, y, sample_weight, known)
+        _check_partial_fit_first_call(self, classes)  # sets classes_
+        if len(unknown := np.setdiff1d(column_or_1d(y), self.classes_).tolist()):
+            raise ValueError(f"partial_fit: found the class {unknown[0]!r} in y, expected one of {self.classes_}")
+        return self._train_once(X, y, sample_weight, self.classes_)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each example."""
@@ -334,12 +319,11 @@ class MLPClassifier(ClassifierMixin, Perceptron):
         check_classification_targets(y)
         return X, y, s
 
-    def _start(self, X: Any, y: np.ndarray) -> None:
-        """A new model with one output per class."""
+    def _outputs(self, y: np.ndarray) -> int:
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError(f"y: found one class, {self.classes_.tolist()[0]!r}; expected at least 2 classes")
-        self._create(X.dtype.name, len(self.classes_))
+        return len(self.classes_)
 
     def _targets(self, y: np.ndarray, s: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         """The indices of the classes, and s ⊙ T c, with c the weights of the classes; None if there are neither."""
@@ -374,10 +358,9 @@ class MLPRegressor(RegressorMixin, Perceptron):
         tags.target_tags.multi_output = True
         return tags
 
-    def _start(self, X: Any, y: np.ndarray) -> None:
-        """A new model with one output per column of y."""
+    def _outputs(self, y: np.ndarray) -> int:
         self._is_vector = y.ndim == 1
-        self._create(X.dtype.name, y.reshape(len(y), -1).shape[1])
+        return 1 if self._is_vector else y.shape[1]
 
     def _targets(self, y: np.ndarray, s: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         return y.reshape(len(y), -1).astype(np.float64), s

@@ -12,7 +12,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,12 @@ from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import State
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.support import Support
-from matgrad.specifications.models import model_specification
-from matgrad.storage.models import (
-    INDEX,
-    model_arrays,
-    model_description,
-    read_description,
-    replace_state,
-    state_tensors,
-)
+from matgrad.storage.models import INDEX, model_description, model_tensors, read_description, replace_state
 
 FORMAT = 1
 MATRIX, SUPPORT_KEY = "$matrix", "$support"  # what stands in JSON for a matrix, and for a support with its sizes
 DIGEST = "sha256"
 FILES, BEST = "step-*.safetensors", "best.safetensors"
-LARGEST = 2**53  # from here on, float64 lacks integers
 KEYS = ("layers", "sizes", "dropouts", "renew")  # what a model must have in common with that of a checkpoint
 
 
@@ -60,33 +51,25 @@ class RunState:
     generator: dict[str, Any]  # the generator that is used where none is given
     callbacks: list[tuple[str, dict[str, Any]]]  # the state of each callback that has one, after its name
 
-    def __post_init__(self) -> None:
-        counts = {"epoch": self.epoch, "batch": self.batch, "step": self.step, "examples": self.examples}
-        if wrong := [name for name, n in counts.items() if not 0 <= n < LARGEST]:
-            raise ValueError(f"{wrong[0]}: expected a number of 0 or more, below 2^53, found {counts[wrong[0]]!s:.30}")
-
 
 @dataclass
 class Checkpoint:
     """The state of a model and of its training at one moment, and a record of what was asked for."""
 
+    format: int
     run: RunState
     state: State
-    record: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)  # how to make the model, see `model_description`
+    record: dict[str, Any]
+    model: dict[str, Any]  # how to make the model, see `model_description`
     path: Path = Path()
 
     def restore(self, M: MultilayerPerceptron) -> None:
         """Give M the whole state, also that of its optimizers; M must be made as the model was."""
         with naming(self.path):
-            try:
-                specification = model_specification(M)
-            except ValueError:  # none describes it
-                specification = {}
+            found = model_description(M)["model"]
             for key in KEYS:
-                found = specification.get(key)
-                if found is not None and (known := self.model.get(key, found)) != found:
-                    raise ValueError(f"its model has {key} {known}, but this one has {key} {found}")
+                if key in found and (known := self.model.get(key, found[key])) != found[key]:
+                    raise ValueError(f"its model has {key} {known}, but this one has {key} {found[key]}")
             replace_state(M, self.state, is_whole=True)
 
 
@@ -105,21 +88,12 @@ def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record:
         "state": packed(state, "", tensors),
         "record": dict(record),
     }
-    names = state_tensors(M, state)
-    tensors |= {names[name]: A for name, A in model_arrays(M).items()}  # its normalization too
-    strings = {"checkpoint": content, "model": model_description(M) | {"tensors": names}}
-    header = {name: json.dumps(value, ensure_ascii=False) for name, value in strings.items()}
+    others, description = model_tensors(M)  # its normalization too
+    tensors |= others
+    header = {"checkpoint": json.dumps(content, ensure_ascii=False), "model": description}
     data = save(tensors, header | {DIGEST: digest_of(header, tensors)})
     with atomic_write(path) as file:
         file.write(data)
-
-
-@dataclass
-class _Content:
-    format: int
-    run: RunState
-    state: dict[str, Any]
-    record: dict[str, Any]
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -128,14 +102,14 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     with naming(path, "invalid checkpoint: "):
         if header.pop(DIGEST) != digest_of(header, tensors):
             raise ValueError("its content does not agree with its digest")
-        content = conform(parse_json(header["checkpoint"], finite=False), _Content)
-        if content.format != FORMAT:
-            raise ValueError(f"expected format {FORMAT}, found {content.format}")
-        run = content.run
+        content = parse_json(header["checkpoint"], finite=False)
+        content["model"], _ = read_description(header["model"], path)
+        checkpoint = conform(content, Checkpoint)
+        if checkpoint.format != FORMAT:
+            raise ValueError(f"expected format {FORMAT}, found {checkpoint.format}")
+        run, checkpoint.state, checkpoint.path = checkpoint.run, unpacked(checkpoint.state, tensors), Path(path)
         run.rows, run.callbacks = unpacked(run.rows, tensors), unpacked(run.callbacks, tensors)
-        state = unpacked(content.state, tensors)
-        model, _ = read_description(header["model"], path)
-    return Checkpoint(run, state, content.record, model, Path(path))
+    return checkpoint
 
 
 def find_checkpoint(path: str | Path) -> Checkpoint:
@@ -153,11 +127,6 @@ def find_checkpoint(path: str | Path) -> Checkpoint:
 def checkpoint_files(folder: Path) -> list[Path]:
     """The checkpoints in a folder, in the order of their steps."""
     return sorted((file for file in folder.glob(FILES) if step_of(file) >= 0), key=step_of)
-
-
-def checkpoint_file(folder: Path, step: int) -> Path:
-    """The file of the checkpoint after this step."""
-    return folder / FILES.replace("*", f"{step:08}")
 
 
 def step_of(file: Path) -> int:
@@ -186,8 +155,7 @@ def packed(value: Any, name: str, tensors: dict[str, np.ndarray]) -> Any:
     try:
         A = backend_of(value).to_numpy(value)
     except TypeError:
-        found = type(value).__name__
-        raise TypeError(f"{name}: expected plain values and matrices, found {found}, which cannot be saved") from None
+        raise TypeError(f"{name}: expected plain values and matrices, found {type(value).__name__}") from None
     tensors[name] = np.ascontiguousarray(A).reshape(A.shape)
     return {MATRIX: name}
 
@@ -200,8 +168,8 @@ def unpacked(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
         return value
     if MATRIX in value:
         return tensors[value[MATRIX]]
-    if SUPPORT_KEY in value:
-        return Support(tuple(value["shape"]), *(tensors[f"{value[SUPPORT_KEY]}.{part}"] for part in INDEX))
+    if (name := value.get(SUPPORT_KEY)) is not None:
+        return Support(tuple(value["shape"]), *(tensors[f"{name}.{part}"] for part in INDEX))
     return {key: unpacked(item, tensors) for key, item in value.items()}
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -34,7 +34,6 @@ from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import SUPPORT, State, matrices_of, supports_of
-from matgrad.loss_functions import LossFunction, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -71,25 +70,11 @@ class Information(TypedDict, total=False):
     first_index: int | None
 
 
-@dataclass
-class SavedModel:
-    """A model with what else is in its file: values that JSON can hold."""
-
-    model: MultilayerPerceptron
-    information: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def loss(self) -> LossFunction:
-        """The loss that the model was trained with, or the one that fits it."""
-        name = self.information.get("loss")
-        return default_loss(self.model) if name is None else create_loss(name)
-
-
 def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mapping[str, Any] | None = None) -> None:
     """Write the model, with its normalization and what else is to be known of it, to one npz file.
 
     A model that no specification describes, because a layer has parts of its own, is saved too: `load_weights`
-    reads it into such a model, and `load_model` says why it cannot make one.
+    reads it into such a model, and `load` says why it cannot make one.
     """
     check_ending(path)
     description = model_description(M, information)
@@ -119,10 +104,9 @@ def model_arrays(M: MultilayerPerceptron) -> dict[str, np.ndarray]:
 def model_description(M: MultilayerPerceptron, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """How to make the model, or the 'problem' where no specification can, and its information, with more of it."""
     information = {**M.information, **(more or {})}
-    if M.normalization is not None:
-        information["normalize"] = M.normalization.kind
-    if M.target_normalization is not None:
-        information["normalize_targets"] = M.target_normalization.kind
+    for name, normalization in (("normalize", M.normalization), ("normalize_targets", M.target_normalization)):
+        if normalization is not None:
+            information[name] = normalization.kind
     if M.features is not None:
         information["features"] = asdict(M.features)
     try:
@@ -140,27 +124,6 @@ def load(path: str | Path) -> MultilayerPerceptron:
     is its `information`, which `M.save` writes again. The optimizers and their state are not saved: it has those of
     a new model.
     """
-    return load_model(path).model
-
-
-def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], path: str | Path) -> MultilayerPerceptron:
-    """M with what a file says of it beside its layers, after a check that it fits, but without the results of a run."""
-    D, K, names = M.layers[0].input_size, max(M.layers[-1].output_size, 2), information.get("class_names") or []
-    with naming(path):
-        if information.get("classes", K) not in (None, K):
-            raise ValueError(f"expected {K} classes as the model has outputs, found {information['classes']}")
-        if names and (len(names) != K or len(set(names)) < K):
-            raise ValueError(f"expected the different names of {K} classes, found {len(names)}: {names[:10]}")
-        features = information.get("features")
-        M.features = None if features is None else Features.from_json(features)
-        if M.features is not None and M.features.size != D:
-            raise ValueError(f"the features have {M.features.size} columns, expected {D} as the model has inputs")
-    M.information = {name: x for name, x in information.items() if name != "results"}
-    return M
-
-
-def load_model(path: str | Path) -> SavedModel:
-    """The model in a file that `save_model` wrote or in the file of a program, and the information in it."""
     content = read_arrays(path)
     model, information = read_description(content.get("matgrad"), path)
     if "problem" in model:
@@ -177,7 +140,23 @@ def load_model(path: str | Path) -> SavedModel:
         _fill(M, content)
         M.normalization = _normalization(content, information, "", M.layers[0].input_size)
         M.target_normalization = _normalization(content, information, "target_", M.layers[-1].output_size)
-    return SavedModel(with_information(M, information, path), information)
+    return with_information(M, information, path)
+
+
+def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], path: str | Path) -> MultilayerPerceptron:
+    """M with what a file says of it beside its layers, after a check that it fits, but without the results of a run."""
+    D, K, names = M.layers[0].input_size, max(M.layers[-1].output_size, 2), information.get("class_names") or []
+    with naming(path):
+        if information.get("classes", K) not in (None, K):
+            raise ValueError(f"expected {K} classes as the model has outputs, found {information['classes']}")
+        if names and (len(names) != K or len(set(names)) < K):
+            raise ValueError(f"expected the different names of {K} classes, found {len(names)}: {names[:10]}")
+        features = information.get("features")
+        M.features = None if features is None else Features.from_json(features)
+        if M.features is not None and M.features.size != D:
+            raise ValueError(f"the features have {M.features.size} columns, expected {D} as the model has inputs")
+    M.information = {name: x for name, x in information.items() if name != "results"}
+    return M
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
@@ -207,9 +186,8 @@ def tensor_names(text: str, path: str | Path) -> dict[str, str]:
 def read_description(text: object, path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """How to make the model of a file, or its 'problem' where no specification can, and the information in it."""
     if text is None:
-        raise OnlyWeightsError(
-            f"{path}: no model description in it, only weights; make the model and use mg.load_weights"
-        )
+        problem = "no model description in it, only weights"
+        raise OnlyWeightsError(f"{path}: {problem}; make the model and use mg.load_weights")
     with naming(path, DAMAGED):
         description = conform(parse_json(str(text)), Description)
         if description.format != FORMAT:
@@ -251,14 +229,13 @@ def state_names(M: MultilayerPerceptron) -> dict[str, str]:
     return {special.get(name, name): name for name in saved}
 
 
-def state_tensors(M: MultilayerPerceptron, supports: Container[str]) -> dict[str, str]:
-    """The tensor of every array of a model, where matrices of the state and these supports are tensors of that name."""
-    names = {name: name for name in model_arrays(M)}
-    for stored, name in state_names(M).items():
-        names[stored] = name
-        if f"{name}{SUPPORT}" in supports:
-            names |= {f"{stored}.{part}": f"{name}{SUPPORT}.{part}" for part in INDEX}
-    return names
+def model_tensors(M: MultilayerPerceptron) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays of a model as tensors, of which those of its state have the names there; and the string ``model``."""
+    arrays, names = model_arrays(M), state_names(M)
+    names |= {f"{stored}.{part}": f"{name}{SUPPORT}.{part}" for stored, name in names.items() for part in INDEX}
+    tensors = {name: names.get(name, name) for name in arrays}
+    description = json.dumps(model_description(M) | {"tensors": tensors}, ensure_ascii=False)
+    return {tensors[name]: A for name, A in arrays.items()}, description
 
 
 def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray]) -> None:
@@ -328,8 +305,7 @@ def load_supports(path: str | Path) -> list[Support | None]:
     """
     content = read_arrays(path)
     if "matgrad" in content:
-        M = load_model(path).model
-        return [_support_of(layer.W) for _, layer in M.walk() if isinstance(layer, LinearLayer)]
+        return [_support_of(layer.W) for layer in load(path).linear_layers()]
     found = [name for name in content if not re.fullmatch(r"b[1-9]\d*", name)]
     matrices = [content.get(f"W{k}", np.empty(0)) for k in range(1, len(found) + 1)]
     if not found or not all(A.ndim == 2 and A.dtype.kind in "biuf" and all_finite(A) for A in matrices):

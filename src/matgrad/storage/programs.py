@@ -1,7 +1,7 @@
 """Programs in files: one safetensors file with the matrices, and the program as JSON in its header.
 
 The header has a string ``matgrad``, the program, and where the model is known a string ``model``, its description,
-which makes the file one that `load_model` reads; see `matgrad.storage.models`. What C++ has trained is such a file.
+which makes the file one that `load` reads; see `matgrad.storage.models`. What C++ has trained is such a file.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ from matgrad.foundation.files import naming, parse_json, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.description import as_dictionary, from_dictionary
 from matgrad.program.program import Program, Value
 from matgrad.sparse.support import Support
-from matgrad.storage.models import INDEX, SavedModel, model_arrays, model_description, state_tensors, tensor_names
+from matgrad.storage.models import INDEX, model_tensors, tensor_names
 
 
-def save_program(program: Program, path: str | Path, of: SavedModel | Mapping[str, Any]) -> None:
+def save_program(program: Program, path: str | Path, of: MultilayerPerceptron | Mapping[str, Any]) -> None:
     """Write the program, and the model that it is of, or the state alone that it starts with, to one file."""
     from safetensors.numpy import save
 
     metadata = {"matgrad": json.dumps(as_dictionary(program), ensure_ascii=False)}
-    if isinstance(of, SavedModel):
-        names = state_tensors(of.model, program.supports)
-        description = model_description(of.model, of.information) | {"tensors": names}
-        metadata["model"] = json.dumps(description, ensure_ascii=False)
-        others = {names[name]: A for name, A in model_arrays(of.model).items()}
-        state = {name: X for name, X in of.model.state().items() if name in {*program.inputs, *program.supports}}
+    if isinstance(of, MultilayerPerceptron):
+        others, metadata["model"] = model_tensors(of)
+        state = {name: X for name, X in of.state().items() if name in {*program.inputs, *program.supports}}
     else:
         others, state = {}, dict(of)
     matrices = {name: np.ascontiguousarray(A).reshape(A.shape) for name, A in matrices_of(state).items()}
@@ -76,9 +74,8 @@ def _check_matrices(program: Program, matrices: Mapping[str, np.ndarray]) -> Non
     if missing := [name for name in matrices_of(dict.fromkeys(state)) if name not in matrices]:
         raise ValueError(f"no matrix for {', '.join(missing)}")
     for name, A in matrices.items():
-        if name not in program.inputs:
+        if (value := program.inputs.get(name)) is None:
             raise ValueError(f"{name} is not an input of the program")
-        value = program.inputs[name]
         if A.shape != value.shape or A.dtype != value.dtype:
-            found = f"{A.shape} {A.dtype}"
-            raise ValueError(f"{name}: expected {tuple(map(int, value.shape))} {value.dtype}, found {found}")
+            expected = f"{tuple(map(int, value.shape))} {value.dtype}"
+            raise ValueError(f"{name}: expected {expected}, found {A.shape} {A.dtype}")

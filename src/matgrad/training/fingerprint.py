@@ -34,7 +34,7 @@ def fingerprint_of_run(run: Training, settings: dict[str, str]) -> dict[str, str
     statistics = [callback for callback in run.callbacks if isinstance(callback, Statistics)]
     silent = [callback for callback in statistics if not callback.every_epoch]  # they measure when they are asked to
     steering = [x for x in run.callbacks if not (x.only_first or isinstance(x, Interruption) or x in silent)]
-    known["the callbacks"] = ", ".join(map(_named, steering))
+    known["the callbacks"] = ", ".join(map(_named, steering)) or "none"
     for prefix, part in (item for callback in statistics for item in callback.parts.items()):
         if part is not data:
             known[f"the {prefix}data".replace("_", " ")] = _sha256(_arrays(part))

@@ -126,12 +126,11 @@ def fit(
 
     def loader_of_epoch(i: int) -> DataLoader:
         if not i:
-            return first
+            return loaders[""]
         return loader("", _checked(f"the data of epoch {i}", X(i)), None if seed is None else (seed, i))
 
     loaders = {prefix: loader(prefix.replace("_", " "), part) for prefix, part in parts.items()}
-    first = loaders[""]
-    data: Data = loader_of_epoch if is_function else first
+    data: Data = loader_of_epoch if is_function else loaders[""]
     metric = metric or ("rmse" if classes is None else "accuracy")
     own: list[Callback] = [Statistics(loaders, metric, every_epoch=statistics)]
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]

@@ -14,11 +14,13 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array
-from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
+from matgrad.callbacks import Callback, Checkpoints, Interruption
+from matgrad.callbacks.ending import divergence
 from matgrad.datasets import DataLoader
 from matgrad.distributed.group import Alone, Request, current, is_first
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import TrainingStep
+from matgrad.foundation.files import naming
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import check_size, generator
 from matgrad.inspection.profiling import counted
@@ -69,7 +71,7 @@ def stochastic_gradient_descent(
 class History(dict[str, list]):
     """One value per epoch of 'loss', 'accuracy', 'validation_loss', 'seconds' …; in a notebook a table and a plot."""
 
-    compilation_seconds = 0.0  # of all 'seconds', those of compiling, as far as they are known
+    compilation_seconds = 0.0  # of compiling, as far as they are known, since training began or was resumed
 
     _repr_html_ = deferred("matgrad.explanation.histories", "history_html")
 
@@ -82,10 +84,23 @@ class Training:
     s: list[Array]  # its weights, [s], or [] if it has none
     state: State  # of M before that batch; in compiled training, when the epoch began
     learning_rate: float  # of the last step or, when an epoch begins, of its first
+    epoch = batch = step = 0  # finished epochs, batches of this epoch, batches of all epochs
+    batches: int | None = None  # of this epoch, if known
+    examples = 0  # of this epoch so far
+    seconds = 0.0  # of training: compiling, loading and steps, without callbacks such as statistics
+    is_stopped = is_interrupted = False
+    is_rescued = False  # whether the run diverged, but a callback keeps an earlier model
+    callbacks: Sequence[Callback] = ()  # in the order in which they are called
+    resumed_from: Path | None = None  # the file of the checkpoint from which this run is resumed
+    _resumed: RunState | None = None  # that checkpoint, until its epoch is resumed
+    _order: dict[str, Any] | None = None  # the generator of the data before the order of this epoch
+    _generator: dict[str, Any] | None = None  # the state that it had when the checkpoint was written
     _step: TrainingStep
     _epoch_data: Batches
+    _start_of_epoch: float  # as time.perf_counter() has it, moved on by the time that callbacks take
     _end_of_part: int | None  # the number of its last batch, if it is known
     _is_watched: bool  # whether the callbacks are called after each batch, and not after parts of an epoch
+    _is_in_epoch = _is_between_batches = _is_current = False
 
     def __init__(
         self,
@@ -98,171 +113,17 @@ class Training:
         clip_norm: float | None = None,
         compiled: bool = True,
     ) -> None:
-        self.loss, self.data, self.compiled = loss, data, compiled
-        self.group = current() or Alone()  # of the ranks that train together
-        self._model = M
-        self._is_in_epoch = self._is_between_batches = self._is_current = False
-        self.epochs = check_size("epochs", epochs, least=0)
+        self._model, self.loss, self.data, self.compiled = M, loss, data, compiled
+        self.epochs, self.clip_norm = check_size("epochs", epochs, least=0), clip_norm
+        self._schedule, self.per_step = learning_rate, per_step
         self.rows: list[dict[str, Any]] = []  # one per epoch
-        self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all epochs
-        self.batches: int | None = None  # of this epoch, if known
-        self.examples = 0  # of this epoch so far
-        self.seconds = 0.0  # of training: compiling, loading and steps, without callbacks such as statistics
-        self.is_stopped = self.is_interrupted = False
-        self.is_rescued = False  # whether the run diverged, but a callback keeps an earlier model
+        self.group = current() or Alone()  # of the ranks that train together
         check_loss(M, loss)
         if isinstance(data, DataLoader):
             if data.labels is None:
                 check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
             if data.weights is not None:
                 check_weighable(loss)
-        self.clip_norm = clip_norm
-        self._schedule, self.per_step = learning_rate, per_step
-        self.callbacks: Sequence[Callback] = ()  # in the order in which they are called
-        self._seconds_of_callbacks = 0.0  # between the batches of this epoch
-        self._start_of_epoch = 0.0  # as time.perf_counter() has it
-        self._order: dict[str, Any] | None = None  # the generator of the data before the order of this epoch
-        self._generator: dict[str, Any] | None = None  # the state that it had when a checkpoint was written
-        self._resumed: RunState | None = None  # from where this run is resumed
-        self.resumed_from: Path | None = None  # the file of that checkpoint
-
-    @property
-    def M(self) -> MultilayerPerceptron:
-        """The model; in a callback's `batch` with the current parameters, and what is changed in it is trained on."""
-        if self._is_between_batches and not self._is_current:
-            self._is_current = True
-            self._model.load_state(self._step.state())
-        return self._model
-
-    @property
-    def inputs(self) -> Array | None:
-        """All X of this epoch's `DataLoader`; of other data, that of the last batch, if there is one."""
-        data = getattr(self, "_epoch_data", self.data)
-        return data.X if isinstance(data, DataLoader) else getattr(self, "X", None)
-
-    @property
-    def progress(self) -> float:
-        """The part of the run that is done, from 0 to 1."""
-        part = self.batch / self.batches if self._is_in_epoch and self.batches else 0.0
-        return min((self.epoch + part) / self.epochs, 1.0) if self.epochs else 1.0
-
-    def sample(self, rng: np.random.Generator) -> tuple[Array, ...]:
-        """A batch (X, T), or (X, T, s), of training data: random examples of a `DataLoader`, else the last batch."""
-        upcoming = self.data(self.epoch) if callable(self.data) and not self.batch else self.data
-        data = self._epoch_data if self.batch else upcoming
-        if not isinstance(data, DataLoader):
-            if not self.batch:
-                raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
-            return self.X, self.T, *self.s
-        return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The values of the last epoch, by name."""
-        return self.rows[-1]
-
-    @property
-    def history(self) -> History:
-        """The values of all epochs, by name."""
-        names = dict.fromkeys(name for row in self.rows for name in row)
-        history = History((name, [row[name] for row in self.rows if name in row]) for name in names)
-        history.compilation_seconds = self.compilation_seconds
-        return history
-
-    @property
-    def compilation_seconds(self) -> float:
-        """The seconds of training, since it began or was resumed, in which the step was compiled, if they are known."""
-        return self._step.compilation_seconds if hasattr(self, "_step") else 0.0
-
-    def __repr__(self) -> str:
-        return f"Training: {self.epoch} of {self.epochs} epochs"
-
-    _repr_html_ = deferred("matgrad.explanation.histories", "run_html")
-
-    def stop(self) -> None:
-        """End training after this batch or, between two epochs, before the next; all ranks stop after the same."""
-        self._request(Request.STOP)
-
-    def interrupt(self) -> None:
-        """End training after this batch because the user asked for it."""
-        self._request(Request.INTERRUPT)
-
-    def _request(self, request: Request) -> None:
-        """Apply a request, at once or, where ranks train together, as soon as all have heard it."""
-        self.group.asked = max(self.group.asked, request)
-        if self.group.size == 1:
-            self._synchronize()
-
-    def _synchronize(self, has_changed: bool = False) -> bool:
-        """Apply what any rank requests; whether the model of any has changed. All ranks exchange that now."""
-        has_changed = self.group.listen(has_changed)
-        self._apply_requests()
-        return has_changed
-
-    def _apply_requests(self) -> None:
-        """Stop or interrupt the run if a rank has requested it."""
-        self.is_stopped |= self.group.heard >= Request.STOP
-        self.is_interrupted |= self.group.heard == Request.INTERRUPT
-
-    # -- checkpoints --------------------------------------------------------------------------
-    def snapshot(self) -> RunState:
-        """What a checkpoint has of this run, apart from its model: between two batches, or two epochs."""
-        is_partial = self._is_in_epoch
-        return RunState(
-            epoch=self.epoch,
-            batch=self.batch if is_partial else 0,
-            batches=self.batches if is_partial else None,
-            step=self.step,
-            examples=self.examples if is_partial else 0,
-            seconds=sum(row["seconds"] for row in self.rows),
-            epoch_seconds=self._seconds_of_epoch() if is_partial else 0.0,
-            is_stopped=self.is_stopped and not self.is_interrupted,
-            settings=self._settings(),
-            rows=self.rows,
-            order=self._order if is_partial else _generator_of(self.data),
-            generator=dict(generator().bit_generator.state),
-            callbacks=[(type(callback).__name__, callback.state(self)) for callback in self.callbacks],
-        )
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint."""
-        if self.epochs < checkpoint.run.epoch:
-            done = f"{checkpoint.run.epoch} epochs are done"
-            raise ValueError(f"{checkpoint.path}: {done}, expected as many epochs or more, found {self.epochs}")
-        checkpoint.restore(self._model)
-        for name, now in self._settings().items():
-            if (before := checkpoint.run.settings.get(name, now)) != now:
-                warnings.warn(f"the run in the checkpoint had {name} {before}, and is resumed with {now}", stacklevel=3)
-        run = self._resumed = checkpoint.run
-        self.resumed_from = checkpoint.path
-        self.epoch, self.step, self.rows, self.seconds = run.epoch, run.step, list(run.rows), run.seconds
-        self.is_stopped = run.is_stopped
-
-    def _settings(self) -> dict[str, str]:
-        """What should be the same in all parts of a run, in words."""
-        rules = CompositeOptimizer(*(layer.optimizer for _, layer in self._model.walk()))
-        clip = "none" if self.clip_norm is None else f"{self.clip_norm:g}"
-        return {
-            "the loss": self.loss.specification(),
-            "the optimizers": rules.specification(),
-            "the clip norm": clip,
-            "products in": self._model.matmul,
-        }
-
-    def _start(self) -> Iterator[Callback]:
-        """Start the callbacks, those that the checkpoint has a state of with that."""
-        saved = [] if self._resumed is None else list(self._resumed.callbacks)
-        names = {type(callback).__name__ for callback in self.callbacks}
-        for missing in {name for name, state in saved if state} - {*names, Checkpoints.__name__}:
-            warnings.warn(f"the checkpoint has a callback {missing}, and is resumed without it", stacklevel=3)
-        for callback in self._called:
-            own = next((item for item in saved if item[0] == type(callback).__name__), None)
-            if own is None:
-                callback.start(self)
-            else:
-                saved.remove(own)
-                callback.resume(self, own[1])
-            yield callback
 
     # -- the loop -----------------------------------------------------------------------------
     def train(self, callbacks: Sequence[Callback] = (), resume: str | Path | None = None) -> History:
@@ -274,7 +135,7 @@ class Training:
             self._restore(find_checkpoint(resume))
         self._step = TrainingStep(self.M, self.loss, self.clip_norm, compiled=self.compiled)
         self.group.asked = self.group.heard = Request.NONE
-        own = [*checked_callbacks(callbacks), Divergence(), Interruption()]
+        own = [*checked_callbacks(callbacks), Interruption()]
         if any(isinstance(callback, Checkpoints) for callback in own):
             own.append(Interruption(signal.SIGTERM))
         self.callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
@@ -305,13 +166,15 @@ class Training:
                         seconds = time.perf_counter() - start
                         self.seconds += seconds
                         self.row["seconds"] += seconds
+            if not (is_last or self.is_rescued) and (problem := divergence(self)) is not None:
+                raise FloatingPointError(problem)
             self._synchronize()
 
     def _train_epoch(self) -> bool:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
         M, step = self.M, self._step
-        self._start_of_epoch, self._seconds_of_callbacks = time.perf_counter(), 0.0
-        data = self.data(self.epoch) if callable(self.data) else self.data
+        self._start_of_epoch = time.perf_counter()
+        data = self._data_of_epoch()
         self._order = _generator_of(data)
         self.batch, self.batches, self.examples = 0, len(data) if isinstance(data, Sized) else None, 0
         if self._resumed is not None:
@@ -343,7 +206,7 @@ class Training:
                 raise ValueError("there are no batches to train on: the data is empty, or an iterator that is used up")
             if is_whole:
                 M.end_epoch()
-        seconds = self._seconds_of_epoch()
+        seconds = time.perf_counter() - self._start_of_epoch
         self.seconds += seconds
         if is_whole:
             self.epoch += 1
@@ -351,21 +214,8 @@ class Training:
             self.rows.append({"epoch": self.epoch, "learning_rate": self.learning_rate, "seconds": seconds})
         return is_whole
 
-    def _seconds_of_epoch(self) -> float:
-        """The seconds of training in this epoch so far."""
-        return time.perf_counter() - self._start_of_epoch - self._seconds_of_callbacks
-
-    def _resume_epoch(self, data: Batches, run: RunState) -> None:
-        """Resume a partial epoch, with the generators of random numbers as they were when it began."""
-        self._resumed, self._generator = None, run.generator if run.batch else None
-        if run.batch and run.batches != self.batches:
-            raise ValueError(f"the checkpoint is of data with {run.batches} batches, found {self.batches}")
-        self.batch, self.examples = run.batch, run.examples
-        self._start_of_epoch -= run.epoch_seconds
-        _set_generator(generator(), run.generator)
-        if isinstance(data, DataLoader) and run.order is not None:
-            self._order = run.order
-            _set_generator(data.rng, run.order)
+    def _data_of_epoch(self) -> Batches:
+        return self.data(self.epoch) if callable(self.data) else self.data
 
     def _parts(self, data: Batches) -> Iterator[tuple[Batches, int]]:
         """The batches in parts, which the engine may train on by itself, and the number of the first batch of each.
@@ -383,18 +233,11 @@ class Training:
         elif not intervals and not done:
             yield data, 0
         else:
-            due = {i for i in range(1, len(data)) if any((start + i) % interval == 0 for interval in intervals)}
-            stops = sorted(due | {done} & {*range(1, len(data))})
+            stops = [i for i in range(1, len(data)) if i == done or any((start + i) % n == 0 for n in intervals)]
             for part, first in zip(data.parts(stops), [0, *stops], strict=True):
                 self._restore_generator()
                 if first >= done:
                     yield part, first
-
-    def _restore_generator(self) -> None:
-        """Give the generator its state in the checkpoint, when the order of the batches has been drawn from it."""
-        if self._generator is not None:
-            _set_generator(generator(), self._generator)
-            self._generator = None
 
     def _watched(self, data: Batches, done: int) -> Iterator[tuple[Array, ...]]:
         """The batches that are not done yet; the one that is trained on is also (self.X, self.T, *self.s)."""
@@ -432,7 +275,7 @@ class Training:
         start = time.perf_counter()
         for callback in self._called:
             callback.poll(self)
-        self._seconds_of_callbacks += time.perf_counter() - start
+        self._start_of_epoch += time.perf_counter() - start
         self._apply_requests()  # what was heard with the last step
         if self.is_stopped and self.batch != self.batches:
             raise _Stopped
@@ -451,20 +294,161 @@ class Training:
         if self._synchronize(self._is_current):
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
-            self._seconds_of_callbacks += time.perf_counter() - start
+            self._start_of_epoch += time.perf_counter() - start
+
+    # -- what callbacks see --------------------------------------------------------------------
+    @property
+    def M(self) -> MultilayerPerceptron:
+        """The model; in a callback's `batch` with the current parameters, and what is changed in it is trained on."""
+        if self._is_between_batches and not self._is_current:
+            self._is_current = True
+            self._model.load_state(self._step.state())
+        return self._model
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The values of the last epoch, by name."""
+        return self.rows[-1]
+
+    @property
+    def history(self) -> History:
+        """The values of all epochs, by name."""
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        history = History((name, [row[name] for row in self.rows if name in row]) for name in names)
+        history.compilation_seconds = self._step.compilation_seconds if hasattr(self, "_step") else 0.0
+        return history
+
+    @property
+    def progress(self) -> float:
+        """The part of the run that is done, from 0 to 1."""
+        part = self.batch / self.batches if self._is_in_epoch and self.batches else 0.0
+        return min((self.epoch + part) / self.epochs, 1.0) if self.epochs else 1.0
+
+    @property
+    def inputs(self) -> Array | None:
+        """All X of this epoch's `DataLoader`; of other data, that of the last batch, if there is one."""
+        data = getattr(self, "_epoch_data", self.data)
+        return data.X if isinstance(data, DataLoader) else getattr(self, "X", None)
+
+    def sample(self, rng: np.random.Generator) -> tuple[Array, ...]:
+        """A batch (X, T), or (X, T, s), of training data: random examples of a `DataLoader`, else the last batch."""
+        data = self._epoch_data if self.batch else self._data_of_epoch()
+        if not isinstance(data, DataLoader):
+            if not self.batch:
+                raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
+            return self.X, self.T, *self.s
+        return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
+
+    def __repr__(self) -> str:
+        return f"Training: {self.epoch} of {self.epochs} epochs"
+
+    _repr_html_ = deferred("matgrad.explanation.histories", "run_html")
+
+    def stop(self) -> None:
+        """End training after this batch or, between two epochs, before the next; all ranks stop after the same."""
+        self._request(Request.STOP)
+
+    def interrupt(self) -> None:
+        """End training after this batch because the user asked for it."""
+        self._request(Request.INTERRUPT)
+
+    def _request(self, request: Request) -> None:
+        """Apply a request, at once or, where ranks train together, as soon as all have heard it."""
+        self.group.asked = max(self.group.asked, request)
+        if self.group.size == 1:
+            self._synchronize()
+
+    def _synchronize(self, has_changed: bool = False) -> bool:
+        """Apply what any rank requests; whether the model of any has changed. All ranks exchange that now."""
+        has_changed = self.group.listen(has_changed)
+        self._apply_requests()
+        return has_changed
+
+    def _apply_requests(self) -> None:
+        """Stop or interrupt the run if a rank has requested it."""
+        self.is_stopped |= self.group.heard >= Request.STOP
+        self.is_interrupted |= self.group.heard == Request.INTERRUPT
+
+    # -- checkpoints ---------------------------------------------------------------------------
+    def snapshot(self) -> RunState:
+        """What a checkpoint has of this run, apart from its model: between two batches, or two epochs."""
+        is_partial = self._is_in_epoch
+        return RunState(
+            epoch=self.epoch,
+            batch=self.batch if is_partial else 0,
+            batches=self.batches if is_partial else None,
+            step=self.step,
+            examples=self.examples if is_partial else 0,
+            seconds=sum(row["seconds"] for row in self.rows),
+            epoch_seconds=time.perf_counter() - self._start_of_epoch if is_partial else 0.0,
+            is_stopped=self.is_stopped and not self.is_interrupted,
+            settings=self._settings(),
+            rows=self.rows,
+            order=self._order if is_partial else _generator_of(self.data),
+            generator=dict(generator().bit_generator.state),
+            callbacks=[(type(callback).__name__, callback.state(self)) for callback in self.callbacks],
+        )
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        if self.epochs < checkpoint.run.epoch:
+            expected = f"expected as many epochs or more, found {self.epochs}"
+            raise ValueError(f"{checkpoint.path}: {checkpoint.run.epoch} epochs are done, {expected}")
+        checkpoint.restore(self._model)
+        for name, now in self._settings().items():
+            if (before := checkpoint.run.settings.get(name, now)) != now:
+                warnings.warn(f"the run in the checkpoint had {name} {before}, and is resumed with {now}", stacklevel=3)
+        run = self._resumed = checkpoint.run
+        self.resumed_from = checkpoint.path
+        self.epoch, self.step, self.rows, self.seconds = run.epoch, run.step, list(run.rows), run.seconds
+        self.is_stopped = run.is_stopped
+
+    def _settings(self) -> dict[str, str]:
+        """What should be the same in all parts of a run, in words."""
+        rules = CompositeOptimizer(*(layer.optimizer for _, layer in self._model.walk()))
+        return {
+            "the loss": self.loss.specification(),
+            "the optimizers": rules.specification(),
+            "the clip norm": "none" if self.clip_norm is None else f"{self.clip_norm:g}",
+            "products in": self._model.matmul,
+        }
+
+    def _start(self) -> Iterator[Callback]:
+        """Start the callbacks, those that the checkpoint has a state of with that."""
+        saved = [] if self._resumed is None else list(self._resumed.callbacks)
+        names = {type(callback).__name__ for callback in self.callbacks}
+        for missing in {name for name, state in saved if state} - {*names, Checkpoints.__name__}:
+            warnings.warn(f"the checkpoint has a callback {missing}, and is resumed without it", stacklevel=3)
+        for callback in self._called:
+            own = next((item for item in saved if item[0] == type(callback).__name__), None)
+            if own is None:
+                callback.start(self)
+            else:
+                saved.remove(own)
+                callback.resume(self, own[1])
+            yield callback
+
+    def _resume_epoch(self, data: Batches, run: RunState) -> None:
+        """Resume a partial epoch, with the generators of random numbers as they were when it began."""
+        self._resumed, self._generator = None, run.generator if run.batch else None
+        if run.batch and run.batches != self.batches:
+            raise ValueError(f"the checkpoint is of data with {run.batches} batches, found {self.batches}")
+        self.batch, self.examples = run.batch, run.examples
+        self._start_of_epoch -= run.epoch_seconds
+        with naming(f"{self.resumed_from}", "a damaged state of a random generator: "):
+            generator().bit_generator.state = run.generator
+            if isinstance(data, DataLoader) and run.order is not None:
+                self._order = data.rng.bit_generator.state = run.order
+
+    def _restore_generator(self) -> None:
+        """Give the generator its state in the checkpoint, when the order of the batches has been drawn from it."""
+        if self._generator is not None:
+            generator().bit_generator.state, self._generator = self._generator, None
 
 
 def _generator_of(data: Data) -> dict[str, Any] | None:
     """The state of the generator from which the order of the data comes, if it is known."""
     return dict(data.rng.bit_generator.state) if isinstance(data, DataLoader) else None
-
-
-def _set_generator(rng: np.random.Generator, state: dict[str, Any]) -> None:
-    """Give a generator the state that it had when a checkpoint was written."""
-    try:
-        rng.bit_generator.state = state
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
-        raise ValueError(f"the checkpoint has a damaged state of a random generator ({error})") from None
 
 
 class _Stopped(Exception):
