@@ -16,13 +16,12 @@ from matgrad.inspection.equations import METHODS, equations, label_of
 from matgrad.judges import sympy_judge
 from matgrad.judges.algebra import Lemma, Step
 from matgrad.judges.equality import compare, random_point, symbols
-from matgrad.judges.suite import statements
+from matgrad.judges.lemmas import LEMMAS as ALL
 from matgrad.judges.sympy_judge import SymPyAlgebra, check_lemma
 from matgrad.loss_functions import LOSSES
 from matgrad.specifications.models import LAYERS
 from support import DATA
 
-ALL = statements()
 PAPER = DATA.parent / "paper.tex"
 needs_paper = pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not beside the checkout")
 
@@ -68,7 +67,7 @@ def test_a_lemma_holds_and_every_altered_step_is_found(lemma):
     assert check.ok, check.message
     assert (check.name, check.label, check.message) == (lemma.name, lemma.label, "")
     file, line = check.location.split(":")
-    definition, docstring = Path(file).read_text().splitlines()[int(line) - 1 :][:2]
+    _, definition, docstring = Path(file).read_text().splitlines()[int(line) - 1 :][:3]
     assert definition.startswith(f"def {lemma.name.replace(' ', '_')}(")
     assert docstring.strip().strip('"') == check.source
 

@@ -9,6 +9,7 @@ them is in their files only.
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -325,20 +326,35 @@ def chain(start: Any, *links: tuple[str, Any]) -> Iterator[Step]:
         start = A
 
 
+Steps = Callable[..., Iterable[Step]]  # of an algebra and of what is given
+
+
 @dataclass(frozen=True)
 class Lemma:
-    """A lemma, property or derivation of the paper, with a function that yields its steps in an algebra."""
+    """A lemma, property or derivation of the paper, with a function that yields its steps in an algebra.
+
+    A matrix is given by its sizes, such as `X="m n"`, `y="1 K > 0"` or `f="n 1 of x"`, and a size by a number for the
+    judges that need one.
+    """
 
     name: str
     label: str  # in the paper: of the equation, or of its section if the equation has none
-    function: Callable[..., Iterable[Step]]
-    sizes: dict[str, int]  # their names, each with a number for judges that need one
+    function: Steps
+    given: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, function: Callable[..., Iterable[Step]], label: str, **sizes: int) -> Lemma:
-        """The lemma whose steps the function yields, with the function's name."""
-        return cls(function.__name__.replace("_", " "), label, function, sizes)
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of the sizes."""
+        return {name: x for name, x in self.given.items() if isinstance(x, int)}
 
-    def steps(self, algebra: Algebra) -> Iterable[Step]:
+    def steps(self, a: SymbolicAlgebra) -> Iterable[Step]:
         """The steps, in an algebra."""
-        return self.function(algebra, **{name: algebra.size(name) for name in self.sizes})
+        known: dict[str, Any] = {"1": 1} | {name: a.size(name) for name in self.sizes}
+        for name, text in self.given.items():
+            match text.split() if isinstance(text, str) else ():
+                case rows, columns, "of", x:
+                    known[name] = a.functions(name, (known[rows], known[columns]), known[x])
+                case rows, columns, *positive:
+                    known[name] = a.symbols(name, known[rows], known[columns], is_positive=bool(positive))
+        wanted = inspect.signature(self.function).parameters
+        return self.function(a, **{name: x for name, x in known.items() if name in wanted})

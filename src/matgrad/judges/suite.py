@@ -29,14 +29,13 @@ from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.judges import explanations
-from matgrad.judges.algebra import Lemma, MakeLayer, Subject, made
+from matgrad.judges.algebra import MakeLayer, Subject, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
-from matgrad.judges.derivations import derivations
 from matgrad.judges.explained_layers import explain_layer
 from matgrad.judges.explanations import Explanation
 from matgrad.judges.index_judge import Symbols
-from matgrad.judges.lemmas import lemmas
+from matgrad.judges.lemmas import LEMMAS
 from matgrad.layers import (
     ActivationDropoutLayer,
     ActivationLayer,
@@ -143,11 +142,6 @@ def explained(subject: Subject, check: Check) -> Explanation:
         return explain(Symbols(ones, keep_numbers=True), subject.thing, check)
 
 
-def statements() -> list[Lemma]:
-    """Every lemma, property and derivation of the paper."""
-    return [*lemmas(), *derivations()]
-
-
 # -- subjects -----------------------------------------------------------------------------------
 
 Judged = tuple[Subject, Iterable[str]]  # with the names of its judges
@@ -189,7 +183,8 @@ def _functions() -> Iterator[Judged]:
 
 
 def _lemmas() -> Iterator[Judged]:
-    for lemma in statements():
+    """Every lemma, property and derivation of the paper."""
+    for lemma in LEMMAS:
         yield Subject(lemma.name, of_lemma, lemma), (ALL_SIZES, SYMPY)
 
 
