@@ -13,17 +13,14 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-
 from matgrad.activation_functions import ActivationFunction
 from matgrad.index_notation import functions
 from matgrad.index_notation.entries import FIRST, Entry, new_index
 from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal, of
 from matgrad.index_notation.sums import summed
-from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
-from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, made
+from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, made, shape_problem
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import elements_sum, hadamard
@@ -96,16 +93,10 @@ def _axis(v: IndexMatrix) -> tuple[Any, Index]:
     return v.shape[axis], v.indices[axis]
 
 
-def problem_of(found: Any, expected: IndexMatrix) -> str:
-    """Why they cannot be equal; '' if they can."""
-    if found is None:
-        return "found nothing, expected a matrix"
-    if isinstance(found, np.ndarray):
-        return f"found a NumPy array, expected a matrix in index notation: {USE_THE_TABLE}"
-    if not isinstance(found, IndexMatrix):
-        return f"found {found!r}, expected a matrix"
-    sizes = [" × ".join(str(size_name(n)) for n in A.shape) or "1" for A in (found, expected)]
-    return "" if sizes[0] == sizes[1] else "found a matrix of size {}, expected {}".format(*sizes)
+def problem_of(found: Any, expected: Any) -> str:
+    """Why a matrix cannot be another, or a scalar an entry; '' if it can."""
+    expected = IndexMatrix((), expected) if isinstance(expected, Expression) else expected
+    return shape_problem(found, expected, IndexMatrix, "in index notation")
 
 
 def is_proved(A: IndexMatrix, B: IndexMatrix) -> bool:
@@ -195,10 +186,7 @@ class Symbols(SymbolicAlgebra):
 
         return matrix((p, 1), entry)
 
-    @staticmethod
-    def problem_of(found: Any, expected: Any) -> str:
-        """Why a matrix cannot be another, or a scalar an entry; '' if it can."""
-        return problem_of(found, IndexMatrix((), expected) if isinstance(expected, Expression) else expected)
+    problem_of = staticmethod(problem_of)
 
     @staticmethod
     def compared(found: Any, expected: Any) -> tuple[str, str]:

@@ -75,7 +75,7 @@ def of_defaults(a: NumbersAlgebra, make: Callable[[], Any]) -> Iterator[Check]:
             found, value = float(found == value), 1
         expected = np.full(np.shape(found) if np.ndim(found) == 2 else (), float(value))
         found = np.reshape(np.asarray(found, dtype=float), expected.shape)
-        yield a.verdict(cls, name, assignment(cls, "__init__", name).origin, a.about, found, expected)
+        yield a.claim(cls, name, assignment(cls, "__init__", name).origin, found, expected)
 
 
 def of_second_batch(a: SymPyAlgebra, make: Callable[[], layers.BatchNormalizationLayer]) -> Iterator[Check]:
@@ -95,7 +95,7 @@ def of_second_batch(a: SymPyAlgebra, make: Callable[[], layers.BatchNormalizatio
     C = symbols("C", 3, layer.input_size)
     found = {"Y": layer.feedforward(C), "running_mean": layer.running_mean, "running_variance": layer.running_variance}
     for name, value in found.items():
-        yield a.verdict(type(layer), name, origin_of(layer, name), a.about, value, define(C)[name])
+        yield a.claim(type(layer), name, origin_of(layer, name), value, define(C)[name])
 
 
 def of_renewals(a: NumbersAlgebra, make: Callable[[], layers.Layer]) -> Iterator[Check]:
