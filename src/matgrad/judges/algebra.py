@@ -176,6 +176,7 @@ class Subject:
     claims: Claims
     thing: Any
     is_basic: bool = False  # whether it is about a batch in training mode
+    judges: tuple[str, ...] = ()  # their names, if not all can judge it
 
 
 def attempts(subject: Subject, algebra: Callable[[bool], Algebra]) -> list[Check]:

@@ -142,23 +142,19 @@ class Symbols(SymbolicAlgebra):
         self.taken: set[str] = set()  # the names of symbols that no others may have
 
     def size(self, name: str) -> Size | int:
-        """The size of this name, or 1."""
         return 1 if name in self.ones else Size(name, self.questions)
 
     def symbols(self, name: str, *shape: Size | int, is_positive: bool = False) -> IndexMatrix:
-        """An m×n matrix of symbols with this name, or a similar one if that is taken."""
         while name in self.taken:
             name += "'"
         return symbols(name, *shape, is_positive=is_positive)
 
     def own_symbols(self, name: str, *shape: Size | int, is_positive: bool = False) -> Any:
-        """An m×n matrix of symbols whose name is taken from now on."""
         X = self.symbols(name, *shape, is_positive=is_positive)
         self.taken.add(entry_of(X).name)
         return X
 
     def made(self, make: MakeLayer) -> tuple[Layer, Layer]:
-        """A small and a large layer."""
         return make(*SMALL.values()), make(*LARGE.values())
 
     def size_of(self, number: int, other: int, what: str) -> Size | int:
@@ -190,7 +186,6 @@ class Symbols(SymbolicAlgebra):
 
     @staticmethod
     def compared(found: Any, expected: Any) -> tuple[str, str]:
-        """Whether the canonical forms of the entries are the same."""
         expected = IndexMatrix((), expected) if isinstance(expected, Expression) else expected
         problem = problem_of(found, expected)
         if not problem and not is_equal(found.entry, expected.entry):

@@ -65,36 +65,29 @@ class NumbersAlgebra(Algebra):
         self.rng = np.random.default_rng(sizes.get("N", 0))
 
     def symbols(self, name: str, *shape: int, is_positive: bool = False) -> np.ndarray:
-        """A random matrix, or one that is given."""
         return self.given.get(name, self.scale * self.rng.normal(size=shape))
 
     def output(self, loss: LossFunction, N: int, K: int) -> np.ndarray:
-        """See `output_for`."""
         return output_for(loss, self.scale, self.rng, N, K)
 
     def targets(self, N: int, K: int) -> np.ndarray:
-        """Random distributions."""
         return self.rng.dirichlet(np.ones(K), N)
 
     def weights(self, N: int) -> np.ndarray:
-        """Random weights."""
         return self.rng.uniform(0, 3, (N, 1))
 
     # -- entries --------------------------------------------------------------------------------
     @staticmethod
     def matrix(shape: tuple[int, int], entry: Callable[[int, int], Any]) -> np.ndarray:
-        """The matrix with the entries entry(i, j)."""
         m, n = shape
         return np.array([[entry(i, j) for j in range(n)] for i in range(m)], dtype=object)
 
     @staticmethod
     def uniform(m: int, n: int, *, seed: Any, count: Any, like: np.ndarray) -> np.ndarray:
-        """The random numbers of NumPy's backend."""
         return _exact(uniform(m, n, seed=seed, count=count, like=np.zeros((1, 1))))
 
     # -- definitions and derivatives ---------------------------------------------------------------
     def defined(self, thing: Any) -> Callable[..., Any] | None:
-        """The definition, with numbers of 40 digits."""
         if isinstance(thing, Layer):
             thing = thing.clone()
             for name in (*thing.parameters, *thing.buffers):
@@ -121,7 +114,6 @@ class NumbersAlgebra(Algebra):
         return found
 
     def slopes(self, f: Callable[[Any], Any], x: np.ndarray) -> np.ndarray:
-        """∂f(x)/∂x by central differences"""
         H = np.diag(STEP * abs(_exact(x[0])))
         return np.vstack([_difference(f, x, h[None]) / (2 * h[j]) for j, h in enumerate(H)]).T
 
@@ -171,7 +163,6 @@ class NumbersAlgebra(Algebra):
     # -- verdicts -------------------------------------------------------------------------------
     @staticmethod
     def problem_of(found: Any, expected: Any) -> str:
-        """What is wrong with the size of a matrix; '' if nothing is."""
         if np.shape(found) == np.shape(expected):
             return ""
         return f"found {found!r}, expected size {' × '.join(map(str, np.shape(expected)))}"

@@ -58,7 +58,6 @@ class SymPyAlgebra(SymbolicAlgebra):
     pairing = staticmethod(lambda G, Y: sum(g * y for g, y in zip(G, exact(Y), strict=True)))
 
     def symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
-        """An m×n matrix of symbols; without sizes, a scalar."""
         if name in self.given:
             return self.given[name]
         if not shape:
@@ -66,17 +65,14 @@ class SymPyAlgebra(SymbolicAlgebra):
         return symbols(name, *shape, positive=is_positive or None)
 
     def output(self, loss: LossFunction, N: int, K: int) -> sp.Matrix:
-        """Symbols, which are positive for probabilities."""
         return self.symbols("Y", N, K, is_positive="probability" in loss.accepts and "real" not in loss.accepts)
 
     # -- layers ---------------------------------------------------------------------------------
     def made(self, make: MakeLayer) -> tuple[Layer, Layer]:
-        """The layer, twice."""
         layer = make(self.sizes["D"], self.sizes["K"])
         return layer, layer
 
     def own_symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
-        """Symbols, which are positive for a variance."""
         return self.symbols(name, *shape, is_positive=is_positive or "variance" in name)
 
     def _attribute(self, part: Layer, name: str, value: Any, other: Any) -> Any:
@@ -87,25 +83,21 @@ class SymPyAlgebra(SymbolicAlgebra):
     # -- matrices -------------------------------------------------------------------------------
     @staticmethod
     def gradient(value: sp.Expr, V: sp.Matrix) -> sp.Matrix:
-        """The derivatives of a scalar with respect to the elements of V."""
         value = exact(value)
         return SympyMatrix(*V.shape, lambda i, j: sp.diff(value, V[i, j]))
 
     def slope(self, f: Callable[[sp.Matrix], sp.Expr], V: sp.Matrix) -> sp.Matrix:
-        """∇_V f(V), also where V has numbers."""
         S = symbols("_", *V.shape) if not V.free_symbols else V
         return self.at(self.gradient(f(S), S), S, V)
 
     @staticmethod
     def polynomials(p: int, y: sp.Matrix) -> sp.Matrix:
-        """A column of p polynomials of degree 2 in the elements of y, whose coefficients are all different symbols."""
         monomials = [a * b for a, b in combinations_with_replacement([sp.S.One, *y], 2)]
         return symbols("g", p, len(monomials)) @ sp.Matrix(monomials)
 
     # -- verdicts -------------------------------------------------------------------------------
     @staticmethod
     def problem_of(found: Any, expected: Any) -> str:
-        """Why they cannot be equal, whatever the symbols stand for; '' if they can."""
         return problem_of(*_as_matrices(found, expected))
 
     @staticmethod
