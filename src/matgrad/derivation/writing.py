@@ -10,7 +10,8 @@ from textwrap import indent
 from typing import NamedTuple
 
 from matgrad import matrix_operations
-from matgrad.derivation.backpropagation import Equation, Feedforward
+from matgrad.derivation.backpropagation import Equation
+from matgrad.derivation.sources import Source
 from matgrad.derivation.values import sizes_of
 from matgrad.program.code import CodePrinter
 from matgrad.program.operations import ROWS
@@ -112,20 +113,14 @@ def _new_name(x: Value, taken: set[str]) -> str:
 class LayerCode:
     """The code of a layer with these feedforward and gradient equations."""
 
-    def __init__(
-        self,
-        name: str,
-        f: Feedforward,
-        gradients: list[Equation],
-        initial: dict[str, float | None],
-        functions: dict[str, str],
-    ) -> None:
-        self.f, self.initial, self.functions = f, initial, functions
-        given = [x for x in (*f.wanted, *(x for x in f.inputs if x not in f.wanted)) if x.name != "X" and x in f.inputs]
+    def __init__(self, name: str, source: Source, gradients: list[Equation]) -> None:
+        self.source, self.f = source, source.feedforward
+        f = self.f
+        given = [x for x in (*f.wanted, *f.inputs) if x.name != "X" and x in f.inputs]
         self.given = {x.name: x for x in given}  # what the constructor sets
         names: dict[Value, str] = {}
         taken = {x.name for x in f.inputs} | {V.name for V, _ in f.equations} | {D.name for D, _ in gradients}
-        taken |= {"N", "D", "K", f.DY.name, *functions}
+        taken |= {"N", "D", "K", f.DY.name, *source.functions}
         inner = {x for x in in_order(rhs for _, rhs in f.equations) if x.operation not in VIEWS}
         shared = inner.intersection(in_order(rhs for _, rhs in gradients))
         self.forward = written(f.equations, names, taken, "X", shared)
@@ -162,7 +157,7 @@ class LayerCode:
             line = "\n".join(["from matgrad.matrix_operations import (", *(f"    {name}," for name in table), ")"])
         weights = any("initial_weights" in line for line in self._settings())
         return [
-            *(["from matgrad.activation_functions import create_activation"] if self.functions else []),
+            *(["from matgrad.activation_functions import create_activation"] if self.source.functions else []),
             *([line] if table else []),
             *(["from matgrad.weight_initializers import initial_weights"] if weights else []),
         ]
@@ -173,15 +168,15 @@ class LayerCode:
         lines = []
         for name, x in self.given.items():
             shape = ", ".join(names.get(str(n), str(n)) for n in sizes_of(x))
-            lines.append(f"self.{name} = {_initial(x, self.initial.get(name), shape)}")
-        lines += [f'self.{name} = create_activation("{text}")' for name, text in self.functions.items()]
+            lines.append(f"self.{name} = {_initial(x, self.source.initial.get(name), shape)}")
+        lines += [f'self.{name} = create_activation("{text}")' for name, text in self.source.functions.items()]
         return [*lines, *(['self.set_optimizer("GradientDescent")'] if self.parameters else [])]
 
     # -- methods ----------------------------------------------------------------------------------
     def _method(self, lines: list[Line], known: list[str], also: list[str]) -> str:
         """The body of a method with these lines: what they need, the equations, and what is stored."""
         words, own = _words(lines), {line.name for line in lines}
-        attributes = [*also, *self.intermediates, *self.given, *self.functions]
+        attributes = [*also, *self.intermediates, *self.given, *self.source.functions]
         unpacked = [x for x in attributes if x in words and x not in own and x not in known]
         sizes = self._sizes(words, known, unpacked)
         body = [*(_assigned(unpacked, [f"self.{x}" for x in unpacked])), *sizes]

@@ -6,7 +6,7 @@ matrices in a layer depend on D and K is found by making it twice, with differen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -16,7 +16,8 @@ from typing import Any
 from matgrad.activation_functions import ActivationFunction
 from matgrad.index_notation import functions
 from matgrad.index_notation.entries import FIRST, Entry, new_index
-from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal, of
+from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal, of, total
+from matgrad.index_notation.rules import folded
 from matgrad.index_notation.sums import summed
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
@@ -68,12 +69,22 @@ def slope_of(W: IndexMatrix, V: IndexMatrix) -> tuple[tuple[Index, ...], Express
     return at, W.entry.substituted(dict(zip(W.indices, at, strict=True))).derivative(entry_of(V).at(*V.indices))
 
 
-def summed_over(indices: tuple[Index, ...], e: Expression) -> Expression:
+def chained(steps: Iterable[tuple[IndexMatrix, IndexMatrix, IndexMatrix | None]], V: IndexMatrix) -> IndexMatrix:
+    """The chain rule: Σ_w Σ_kl dw_kl·∂w_kl/∂v_ij, for steps (DW, W, symbols for W that are put into its slopes)."""
+    terms = []
+    for DW, W, w in steps:
+        at, slope = slope_of(W, V)
+        slope = slope if w is None else folded(slope, entry_of(w), W.entry)
+        terms.append(_summed_over(at, DW.entry.substituted(dict(zip(DW.indices, at, strict=True))) * slope))
+    return IndexMatrix(V.shape, total(terms))
+
+
+def _summed_over(indices: tuple[Index, ...], e: Expression) -> Expression:
     """Σ_kl e"""
     if not indices:
         return e
     k, *others = indices
-    inner = summed_over(tuple(others), e)
+    inner = _summed_over(tuple(others), e)
     return inner if k == FIRST else summed(lambda n: inner.substituted({k: n}), k.size)
 
 

@@ -32,7 +32,6 @@ from matgrad.judges import explanations
 from matgrad.judges.algebra import Subject, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
-from matgrad.judges.explained_layers import explain_layer
 from matgrad.judges.explanations import Explanation
 from matgrad.judges.index_judge import Symbols
 from matgrad.judges.lemmas import LEMMAS
@@ -61,7 +60,7 @@ QUICK = (
 SMOOTHING = 0.1  # of targets
 TABLES: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS)
 EXPLAINERS: dict[Any, Callable[[Symbols, Any, Check], Explanation]] = {
-    of_layer: explain_layer,
+    of_layer: explanations.explain_layer,
     of_loss: explanations.explain_loss,
     of_activation: explanations.explain_activation,
     of_softmax: explanations.explain_softmax,
