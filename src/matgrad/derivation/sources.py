@@ -38,6 +38,8 @@ TABLE = {
 FUNCTIONS = (*sorted(TABLE), *SOFTMAX, *ACTIVATIONS)
 EXPECTED = "expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"
 ALLOWED = "the operators + - * / @ ** and .T, numbers, sizes, names, and operations of the table"
+BINARY = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult, ast.Pow)
+PLAIN = (ast.Name, ast.BinOp, ast.keyword, ast.expr_context, ast.unaryop, *BINARY)
 DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(\S+))?")
 
 
@@ -73,8 +75,8 @@ class TextSource(Source):
         self.initial = {}
         self.lines: list[tuple[str, str, ast.expr]] = []  # name, text and right-hand side
         self.functions: dict[str, str] = {}
-        lines = (line.partition("#")[0] for line in text.splitlines())  # what follows # is a comment
-        for line in filter(None, (part.strip() for line in lines for part in line.split(";"))):
+        without_comments = (line.partition("#")[0] for line in text.splitlines())
+        for line in filter(None, map(str.strip, ";".join(without_comments).split(";"))):
             with _about(line):
                 self._read(line)
         if not self.lines or self.lines[-1][0] != "Y":
@@ -185,23 +187,18 @@ def _check(node: ast.expr) -> None:
         match x:
             case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
                 raise ValueError(f"unknown operation {name!r}; known: {', '.join(FUNCTIONS)}")
-            case ast.Call(func=ast.Name(), keywords=keywords) if all(k.arg == "epsilon" for k in keywords):
-                pass
-            case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
-                pass
-            case (
-                ast.Name()
-                | ast.Attribute(attr="T")
-                | ast.UnaryOp(op=ast.USub())
-                | ast.BinOp()
-                | ast.keyword()
-                | ast.expr_context()
-            ):
-                pass
-            case ast.unaryop() | ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.MatMult() | ast.Pow():
-                pass
+            case ast.Call(func=func, keywords=keywords):
+                is_allowed = isinstance(func, ast.Name) and all(k.arg == "epsilon" for k in keywords)
+            case ast.Constant(value=value):
+                is_allowed = isinstance(value, int | float) and not isinstance(value, bool)
+            case ast.Attribute(attr=name):
+                is_allowed = name == "T"
+            case ast.UnaryOp(op=op):
+                is_allowed = isinstance(op, ast.USub)
             case _:
-                raise ValueError(f"{ast.unparse(x) or type(x).__name__} is not allowed; expected {ALLOWED}")
+                is_allowed = isinstance(x, PLAIN)
+        if not is_allowed:
+            raise ValueError(f"{ast.unparse(x) or type(x).__name__} is not allowed; expected {ALLOWED}")
 
 
 # -- the code of a layer -----------------------------------------------------------------------
