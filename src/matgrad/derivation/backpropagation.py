@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import chain, count
 
 from matgrad.derivation.folding import OPERATION, Fact, Folder, cost
-from matgrad.derivation.values import apply, named, names_of, number, with_operands
+from matgrad.derivation.values import apply, free_name, named, names_of, number, with_operands
 from matgrad.program.adjoint import gradients
 from matgrad.program.entries import SYMBOLIC
 from matgrad.program.program import Value, in_order
@@ -78,10 +77,9 @@ def _with_conditions(V: Value, rhs: Value, others: list[Equation]) -> list[Equat
     for x in in_order([rhs]):
         put[x] = with_operands(x, tuple(put[o] for o in x.operands))
         if x in wanted:
-            name = next(name for name in chain(["H"], map("H{}".format, count(1))) if name not in taken)
-            taken.add(name)
-            found.append((named(name, *x.shape), put[x]))
+            found.append((named(free_name("H", taken), *x.shape), put[x]))
             put[x] = found[-1][0]
+            taken.add(put[x].name)
     return [*found, (V, put[rhs])]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from matgrad.derivation.polynomials import (
@@ -53,22 +54,20 @@ class Normalizer:
     def __call__(self, term: Value) -> Polynomial:
         """The polynomial of a term."""
         if term not in self.known:
-            self.known[term] = self._polynomial(term)
+            if term in self.keep:
+                found = atom(term)
+            elif term in self.rules:
+                found = self.rules[term]
+            elif term.operation in _RULES:
+                found = _RULES[term.operation](self, term, *term.operands)
+            else:
+                found = self.factor(with_operands(term, tuple(map(self.normal, term.operands))))
+            self.known[term] = found
         return self.known[term]
 
     def factor(self, term: Value) -> Polynomial:
         """A factor whose operands are in normal form."""
         return self.rules.get(term) or atom(term)
-
-    def _polynomial(self, term: Value) -> Polynomial:
-        if term in self.keep:
-            return atom(term)
-        if term in self.rules:
-            return self.rules[term]
-        if (rule := _RULES.get(term.operation)) is not None:
-            return rule(self, term, *term.operands)
-        operands = tuple(self.normal(x) for x in term.operands)
-        return self.factor(with_operands(term, operands))
 
     def normal(self, term: Value) -> Value:
         """The term in normal form."""
@@ -84,13 +83,8 @@ class Normalizer:
                 coefficient = c ** int(exponent) if is_whole else Fraction(1)
                 return {monomial({f: x * exponent for f, x in m}): coefficient}
         if exponent.denominator == 1 and exponent > 0:
-            found = p
-            for _ in range(int(exponent) - 1):
-                found = times(found, p)
-            return found
-        return self._power_of_factor(build(p, shape), exponent)
-
-    def _power_of_factor(self, f: Value, exponent: Fraction) -> Polynomial:
+            return reduce(times, [p] * int(exponent))
+        f = build(p, shape)
         found = self.factor(f)
         if len(found) == 1 and len(next(iter(found))) == 1:
             return self.power(found, exponent, f.shape)
@@ -207,9 +201,7 @@ class Normalizer:
 
 def transposed(f: Value) -> Value:
     """Fᵀ, with the transposes of the factors of a product."""
-    if not depends(f, 0) and not depends(f, 1):
-        return f
-    if f.operation in ("identity", "Diag"):
+    if f.operation in ("identity", "Diag") or not (depends(f, 0) or depends(f, 1)):
         return f
     if f.operation == "matmul":
         A, B = f.operands
@@ -227,23 +219,23 @@ def _number(n: Normalizer, term: Value) -> Polynomial:
 
 
 def _power(n: Normalizer, term: Value, X: Value, p: Value) -> Polynomial:
-    if p.number is None or isinstance(p.number, Size):
-        return n.factor(term)
-    return n.power(n(X), Fraction(str(p.number)), X.shape)
+    is_known = p.number is not None and not isinstance(p.number, Size)
+    return n.power(n(X), Fraction(str(p.number)), X.shape) if is_known else n.factor(term)
 
 
 def _inv_sqrt(n: Normalizer, term: Value, X: Value, epsilon: Value) -> Polynomial:
-    if epsilon.number == 0:
-        return n.power(n(X), Fraction(-1, 2), X.shape)
-    return n.factor(apply("inv_sqrt", n.normal(X), epsilon))
+    is_power = epsilon.number == 0
+    return n.power(n(X), Fraction(-1, 2), X.shape) if is_power else n.factor(apply("inv_sqrt", n.normal(X), epsilon))
+
+
+def _mean(axis: int) -> Callable[[Normalizer, Value, Value], Polynomial]:
+    """The sum over rows or columns, divided by their number."""
+    return lambda n, t, X: times(n.sum_over(axis, n(X), X.shape), n.power(n.size(X.shape[axis]), Fraction(-1), ()))
 
 
 _RULES: dict[str, Callable[..., Polynomial]] = {
     "number": _number,
-    "full": lambda n, t, c: n(c),
-    "row_repeat": lambda n, t, x: n(x),
-    "column_repeat": lambda n, t, x: n(x),
-    "copy": lambda n, t, x: n(x),
+    **dict.fromkeys(("full", "row_repeat", "column_repeat", "copy"), lambda n, t, x: n(x)),
     "add": lambda n, t, A, B: plus([n(A), n(B)]),
     "subtract": lambda n, t, A, B: plus([n(A), scaled(n(B), Fraction(-1))]),
     "negative": lambda n, t, X: scaled(n(X), Fraction(-1)),
@@ -258,8 +250,8 @@ _RULES: dict[str, Callable[..., Polynomial]] = {
     "rows_sum": lambda n, t, X: n.sum_over(1, n(X), X.shape),
     "columns_sum": lambda n, t, X: n.sum_over(0, n(X), X.shape),
     "elements_sum": lambda n, t, X: n.elements_sum(n(X), X.shape),
-    "rows_mean": lambda n, t, X: times(n.sum_over(1, n(X), X.shape), n.power(n.size(X.shape[1]), Fraction(-1), ())),
-    "columns_mean": lambda n, t, X: times(n.sum_over(0, n(X), X.shape), n.power(n.size(X.shape[0]), Fraction(-1), ())),
+    "rows_mean": _mean(1),
+    "columns_mean": _mean(0),
     "dot": lambda n, t, x, y: n.elements_sum(times(n(x), n(y)), x.shape),
     "matmul": lambda n, t, A, B: n.matmul(n(A), n(B), A.shape, B.shape[1]),
     "diag": lambda n, t, X: n.diag(n(X), X.shape),

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import reduce
 from math import gcd, lcm
-from typing import Any
 
 from matgrad.derivation.values import apply, is_one, number, text
 from matgrad.program.program import Value, in_order
@@ -68,10 +67,7 @@ def joined(m: Monomial, n: Monomial) -> Monomial:
 
 def product(polynomials: Iterable[Polynomial]) -> Polynomial:
     """The product of several polynomials."""
-    found: Polynomial = {ONE: Fraction(1)}
-    for p in polynomials:
-        found = times(found, p)
-    return found
+    return reduce(times, polynomials, {ONE: Fraction(1)})
 
 
 def depends(f: Value, axis: int) -> bool:
@@ -103,14 +99,10 @@ def build(p: Polynomial, shape: Shape) -> Value:
     c, common = _content(p)
     if len(p) == 1:
         return _monomial(common, c, shape)
-    rest = {_quotient(m, common): d / c for m, d in p.items()}
-    inner = _shape_of(rest, shape)
-    if not common and c in (1, -1):
-        inner = shape
-    total = _total(rest, inner)
-    if not common and c == 1:
-        return total
-    return _monomial({**common, total: Fraction(1)}, c, shape)
+    below = tuple((f, -x) for f, x in common.items())
+    rest = {joined(m, below): d / c for m, d in p.items()}
+    total = _total(rest, _shape_of(rest, shape) if common or abs(c) != 1 else shape)
+    return _monomial({**common, total: Fraction(1)}, c, shape) if common or c != 1 else total
 
 
 def _content(p: Polynomial) -> tuple[Fraction, Powers]:
@@ -128,13 +120,6 @@ def _content(p: Polynomial) -> tuple[Fraction, Powers]:
     return c, {f: x for f, x in common.items() if x}
 
 
-def _quotient(m: Monomial, common: Powers) -> Monomial:
-    powers = dict(m)
-    for f, x in common.items():
-        powers[f] = powers.get(f, Fraction(0)) - x
-    return monomial(powers)
-
-
 def _shape_of(p: Polynomial, shape: Shape) -> Shape:
     """The smallest shape in which all factors have place; that of a scalar only if the polynomial has no matrices."""
     matrices = [f for m in p for f, _ in m if f.shape != ()]
@@ -148,17 +133,16 @@ def _shape_of(p: Polynomial, shape: Shape) -> Shape:
 
 def _total(p: Polynomial, shape: Shape) -> Value:
     """The sum of terms, those with a plus first; terms that share a factor, or that are smaller, are added first."""
-    terms = sorted(_grouped(p, shape), key=lambda item: (item[0] < 0, _rank(item[1]), text(item[1])))
-    (sign, total), *others = terms
-    if sign < 0:
-        total = apply("negative", total)
+
+    def order(item: tuple[int, Value]) -> tuple[bool, int, str]:
+        sign, term = item
+        return sign < 0, sum(1 for x in in_order([term]) if x.operands), text(term)
+
+    (sign, total), *others = sorted(_grouped(p, shape), key=order)
+    total = total if sign > 0 else apply("negative", total)
     for sign, term in others:
         total = apply("add" if sign > 0 else "subtract", total, term)
     return total
-
-
-def _rank(term: Value) -> int:
-    return sum(1 for x in in_order([term]) if x.operands)
 
 
 def _grouped(p: Polynomial, shape: Shape) -> list[tuple[int, Value]]:
@@ -178,27 +162,21 @@ def _signed(p: Polynomial, shape: Shape) -> tuple[int, Value]:
 
 def _small(p: Polynomial, shape: Shape) -> Polynomial | None:
     """Two or more terms of one smaller shape."""
-    shapes = {m: _names(_shape_of({m: Fraction(1)}, shape)) for m in p}
+    shapes = {m: tuple(map(size_name, _shape_of({m: Fraction(1)}, shape))) for m in p}
     for small, n in Counter(shapes.values()).items():
-        if 1 < n < len(p) and small != _names(shape):
+        if 1 < n < len(p) and small != tuple(map(size_name, shape)):
             return {m: c for m, c in p.items() if shapes[m] == small}
     return None
 
 
 def _sharing(p: Polynomial) -> Polynomial | None:
     """The terms that share the factor that most of them have, if there are two or more, and others."""
-    if len(p) < 3:
-        return None
     counts = Counter((f, x > 0) for m in p for f, x in m if f.shape != ())
     found = [(n, len(text(f)), text(f), f, sign) for (f, sign), n in counts.items() if 1 < n < len(p)]
     if not found:
         return None
     *_, factor, sign = max(found, key=lambda item: item[:3])
     return {m: c for m, c in p.items() if any(f is factor and (x > 0) == sign for f, x in m)}
-
-
-def _names(shape: Shape) -> tuple[Any, ...]:
-    return tuple(map(size_name, shape))
 
 
 # -- products ----------------------------------------------------------------------------------
@@ -218,8 +196,7 @@ def _monomial(powers: Powers, c: Fraction, shape: Shape) -> Value:
     if body is not None:
         found = apply("scale", found, body) if found else body
     found = reduce(lambda a, b: apply("divide", a, b), below, found or number(1))
-    found = number(found, shape)
-    return apply("negative", found) if c < 0 else found
+    return apply("negative", number(found, shape)) if c < 0 else number(found, shape)
 
 
 def _factors(f: Value, x: Fraction) -> list[Value]:
@@ -275,7 +252,4 @@ def _order(item: tuple[Value, Fraction]) -> tuple:
 
 def _hadamard(terms: list[Value]) -> Value:
     """A ⊙ (B ⊙ C)"""
-    found = terms[-1]
-    for term in reversed(terms[:-1]):
-        found = apply("hadamard", term, found)
-    return found
+    return reduce(lambda found, term: apply("hadamard", term, found), reversed(terms))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain, count
 from textwrap import indent
 from typing import NamedTuple
 
 from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Equation
 from matgrad.derivation.sources import Source
-from matgrad.derivation.values import sizes_of
+from matgrad.derivation.values import free_name, sizes_of
 from matgrad.program.code import CodePrinter
 from matgrad.program.operations import ROWS
 from matgrad.program.program import Value, in_order
@@ -58,7 +57,8 @@ def written(
     `names` has what is computed already, and gets what is computed here; `taken` are names that are not free.
     """
     own = {rhs: V.name for V, rhs in equations}
-    repeated = {*_repeated([rhs for _, rhs in equations], names), *shared}
+    uses = _visible([rhs for _, rhs in equations if rhs not in names], names)
+    repeated = {x for x, n in uses.items() if n > 1 and x.operation not in VIEWS and x not in names}.union(shared)
     lines: list[Line] = []
     printer = CodePrinter(names, like)
 
@@ -98,16 +98,9 @@ def _visible(terms: list[Value], names: dict[Value, str]) -> Counter[Value]:
     return Counter({x: uses[x] for x in found})
 
 
-def _repeated(terms: list[Value], names: dict[Value, str]) -> set[Value]:
-    """The terms that are written more than once, and are long enough for a name."""
-    uses = _visible([x for x in terms if x not in names], names)
-    return {x for x, n in uses.items() if n > 1 and x.operation not in VIEWS and x not in names}
-
-
 def _new_name(x: Value, taken: set[str]) -> str:
     """A name: E for an exponential, otherwise a letter for a matrix, a row, a column or a scalar."""
-    letter = "E" if x.operation == "exp" else "A" if 1 not in sizes_of(x) and x.shape else "s"
-    return next(name for name in chain([letter], map(f"{letter}{{}}".format, count(1))) if name not in taken)
+    return free_name("E" if x.operation == "exp" else "A" if 1 not in sizes_of(x) and x.shape else "s", taken)
 
 
 class LayerCode:
@@ -133,8 +126,8 @@ class LayerCode:
     def __str__(self) -> str:
         docstring = ";  ".join(f"{line.name} = {line.code}" for line in self.forward)
         attributes = ["keeps_size = True"] if self.f.Y.shape and size_name(self.f.Y.shape[1]) == "D" else []
-        attributes += [f"parameters = {_tuple(self.parameters)}"] if self.parameters else []
-        attributes += [f"intermediates = {_tuple(self.intermediates)}"] if self.intermediates else []
+        for name, found in (("parameters", self.parameters), ("intermediates", self.intermediates)):
+            attributes += [f"{name} = {tuple(found)}".replace("'", '"')] if found else []
         more = sorted({str(n) for x in self.given.values() for n in sizes_of(x)} - {"D", "K", "1"})
         return TEMPLATE.format(
             name=self.class_name,
@@ -179,16 +172,12 @@ class LayerCode:
         attributes = [*also, *self.intermediates, *self.given, *self.source.functions]
         unpacked = [x for x in attributes if x in words and x not in own and x not in known]
         sizes = self._sizes(words, known, unpacked)
-        body = [*(_assigned(unpacked, [f"self.{x}" for x in unpacked])), *sizes]
+        body = [*_assigned(unpacked, [f"self.{x}" for x in unpacked]), *sizes]
         body += [*([""] if body else []), *(f"{line.name} = {line.code}" for line in lines), ""]
-        if known == ["X"]:
-            stored = ["X", *self.intermediates]
-            body += [*_assigned([f"self.{x}" for x in stored], stored), f"return {self.f.Y.name}"]
-        else:
-            gradients = {f"D{x.name}" for x in self.f.wanted}
-            stored = [line.name for line in lines if line.name in gradients]
-            body += _assigned([f"self.{x}" for x in stored], stored)
-        return _indented(8, *body)
+        is_forward, gradients = known == ["X"], {f"D{x.name}" for x in self.f.wanted}
+        stored = ["X", *self.intermediates] if is_forward else [x.name for x in lines if x.name in gradients]
+        body += _assigned([f"self.{x}" for x in stored], stored)
+        return _indented(8, *body, *([f"return {self.f.Y.name}"] if is_forward else []))
 
     def _sizes(self, words: set[str], known: list[str], unpacked: list[str]) -> list[str]:
         """``N, D = X.shape``, for sizes that are used, from the first matrices that have them.
@@ -225,10 +214,6 @@ def _words(lines: list[Line]) -> set[str]:
 
 def _assigned(left: list[str], right: list[str]) -> list[str]:
     return [f"{', '.join(left)} = {', '.join(right)}"] if left else []
-
-
-def _tuple(names: list[str]) -> str:
-    return str(tuple(names)).replace("'", '"')
 
 
 def _indented(n: int, *lines: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 from matgrad.foundation.numbers import recognized
 from matgrad.index_notation.entries import FIRST, checked_name, new_index
@@ -234,21 +235,15 @@ def _maximum(k: Index, e: Expression) -> Expression:
 
 # -- the exact numbers that floating-point numbers stand for ------------------------------------
 
-_TWO, _THREE = as_expression(2), as_expression(3)
-IRRATIONALS = (
-    (sqrt(_TWO), math.sqrt(2)),
-    (sqrt(_THREE), math.sqrt(3)),
-    (PI, math.pi),
-    (1 / PI, 1 / math.pi),
-    (sqrt(PI), math.sqrt(math.pi)),
-    (1 / sqrt(PI), 1 / math.sqrt(math.pi)),
-    (sqrt(_TWO * PI), math.sqrt(2 * math.pi)),
-    (1 / sqrt(_TWO * PI), 1 / math.sqrt(2 * math.pi)),
-    (sqrt(_TWO / PI), math.sqrt(2 / math.pi)),
-    (exp(ONE), math.e),
-    (log(_TWO), math.log(2)),
-    (1 / log(_TWO), 1 / math.log(2)),
-)
+
+def irrationals(sqrt: Callable[[Any], Any], pi: Any, e: Any, log_2: Any) -> tuple[Any, ...]:
+    """The irrational numbers of which multiples are recognized."""
+    roots = (sqrt(2), sqrt(3), sqrt(pi), 1 / sqrt(pi), sqrt(2 * pi), 1 / sqrt(2 * pi), sqrt(2 / pi))
+    return (*roots, pi, 1 / pi, e, log_2, 1 / log_2)
+
+
+FLOATS = irrationals(math.sqrt, math.pi, math.e, math.log(2))
+IRRATIONALS = irrationals(lambda x: sqrt(as_expression(x)), PI, exp(ONE), log(as_expression(2)))
 
 
 def exact(x: float) -> Expression:
@@ -257,5 +252,5 @@ def exact(x: float) -> Expression:
         return as_expression(x)
     if not math.isfinite(x):
         raise ArithmeticError(f"expected a finite number, found {x}")
-    factor, irrational = recognized(x, IRRATIONALS) or (Fraction(x), None)
+    factor, irrational = recognized(x, zip(IRRATIONALS, FLOATS, strict=True)) or (Fraction(x), None)
     return (ONE if irrational is None else irrational) * factor

@@ -98,23 +98,11 @@ class Algebra:
         """N, D or K"""
         return self.sizes[name]
 
-    def is_one(self, size: Any) -> bool:
-        """Whether a size is 1."""
-        return bool(size == 1)
-
-    def sum(self, f: Callable[[Any], Any], size: Any) -> Any:
-        """Σ_i f(i), for entries"""
-        return sum(map(f, range(size)))
-
-    total = sum  # for scalars
-
-    def row(self, X: Any, i: Any) -> Any:
-        """x_i, the i-th row of X"""
-        return X[i : i + 1, :]
-
-    def scaled(self, A: Any, g: Any) -> Any:
-        """A times the scalar in the 1×1 matrix g."""
-        return A * g[0, 0]
+    is_one: Callable[[Any], bool] = staticmethod(lambda size: bool(size == 1))
+    sum: Callable[..., Any] = staticmethod(lambda f, size: sum(map(f, range(size))))  # Σ_i f(i), for entries
+    total: Callable[..., Any] = sum  # the same for scalars
+    row: Callable[..., Any] = staticmethod(lambda X, i: X[i : i + 1, :])  # x_i, the i-th row of X
+    scaled: Callable[..., Any] = staticmethod(lambda A, g: A * g[0, 0])  # A times the scalar in the 1×1 matrix g
 
     # -- what losses are given -------------------------------------------------------------------
     def output(self, loss: LossFunction, N: Any, K: Any) -> Any:

@@ -17,6 +17,7 @@ import sympy as sp
 
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.foundation.numbers import recognized
+from matgrad.index_notation.functions import FLOATS, irrationals
 from matgrad.judges.algebra import shape_problem
 
 DIGITS, MORE_DIGITS = 60, 1000  # the latter where the former give 1/0, such as for 1 / (1 - tanh(500))
@@ -122,12 +123,6 @@ def symbols(name: str, rows: int, columns: int, *, positive: bool | None = None)
     return SympyMatrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True, positive=positive))
 
 
-IRRATIONALS = (
-    *(sp.sqrt(2), sp.sqrt(3), sp.pi, sp.sqrt(sp.pi), sp.sqrt(2 * sp.pi), sp.sqrt(2 / sp.pi)),
-    *(1 / sp.sqrt(sp.pi), 1 / sp.sqrt(2 * sp.pi), 1 / sp.pi, sp.E, sp.log(2), 1 / sp.log(2)),
-)
-
-
 def exact(value: Any) -> Any:
     """A matrix or expression with exact numbers for those of its floating-point numbers that stand for one."""
     floats = value.atoms(sp.Float) if isinstance(value, sp.MatrixBase | sp.Basic) else ()
@@ -139,7 +134,7 @@ def exact_number(x: float) -> sp.Expr:
 
     Any other number is left as it is, and what has it is compared only as precisely as floating-point numbers are.
     """
-    found = recognized(x, ((c, float(c)) for c in IRRATIONALS))
+    found = recognized(x, zip(irrationals(sp.sqrt, sp.pi, sp.E, sp.log(2)), FLOATS, strict=True))
     if found is None:
         return sp.Float(x)
     factor, irrational = found

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import sympy as sp
+from sympy import matrix_multiply_elementwise as hadamard
 
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers
@@ -116,16 +117,13 @@ def of_renewals(a: NumbersAlgebra, make: Callable[[], layers.Layer]) -> Iterator
 # the definitions: (x, Dx, η, the optimizer before the update) ↦ everything after it, by name
 OPTIMIZER_RULES: dict[str, Callable[..., dict[str, Any]]] = {
     "GradientDescentOptimizer": lambda x, Dx, eta, o: {"x": x - eta * Dx},
-    "MomentumOptimizer": lambda x, Dx, eta, o: {
-        "delta": o.mu * o.delta - eta * Dx,
-        "x": x + o.mu * o.delta - eta * Dx,
-    },
+    "MomentumOptimizer": lambda x, Dx, eta, o: {"delta": (d := o.mu * o.delta - eta * Dx), "x": x + d},
     "NesterovOptimizer": lambda x, Dx, eta, o: {
-        "delta": o.mu * o.delta - eta * Dx,
-        "x": x + o.mu * (o.mu * o.delta - eta * Dx) - eta * Dx,
+        "delta": (d := o.mu * o.delta - eta * Dx),
+        "x": x + o.mu * d - eta * Dx,
     },
-    "AdagradOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.v + _squared(Dx)),
-    "RMSPropOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.alpha * o.v + (1 - o.alpha) * _squared(Dx)),
+    "AdagradOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.v + hadamard(Dx, Dx)),
+    "RMSPropOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.alpha * o.v + (1 - o.alpha) * hadamard(Dx, Dx)),
     "AdamOptimizer": lambda x, Dx, eta, o: _adam(x, Dx, eta, o, x),
     "AdamWOptimizer": lambda x, Dx, eta, o: _adam(x, Dx, eta, o, x - eta * o.weight_decay * x),
 }
@@ -185,10 +183,6 @@ def _defined(name: str, x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, state: Any) -
     return OPTIMIZER_RULES[name](x, Dx + decay * x + state.l1 * signs, eta, state)
 
 
-def _squared(Dx: sp.Matrix) -> sp.Matrix:
-    return Dx.applyfunc(lambda d: d**2)
-
-
 def _by_root(x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, o: Any, v: sp.Matrix) -> dict[str, Any]:
     """The definition of an update by Dx / (√v + ε)."""
     update = sp.Matrix(*x.shape, lambda i, j: Dx[i, j] / (sp.sqrt(v[i, j]) + o.epsilon))
@@ -199,7 +193,7 @@ def _adam(x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, o: Any, decayed: sp.Matrix)
     """Adam's definition, with x already decayed."""
     beta1, beta2, epsilon = o.beta1, o.beta2, o.epsilon
     m = beta1 * o.m + (1 - beta1) * Dx
-    v = beta2 * o.v + (1 - beta2) * _squared(Dx)
+    v = beta2 * o.v + (1 - beta2) * hadamard(Dx, Dx)
     c1, c2 = 1 - beta1 * (1 - o.c1), 1 - beta2 * (1 - o.c2)
     update = sp.Matrix(*x.shape, lambda i, j: m[i, j] / c1 / (sp.sqrt(v[i, j] / c2) + epsilon))
     return {"m": m, "v": v, "c1": c1, "c2": c2, "x": decayed - eta * update}
