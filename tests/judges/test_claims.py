@@ -15,7 +15,7 @@ from matgrad.judges import definitions
 from matgrad.judges.algebra import Subject
 from matgrad.judges.claims import of_softmax
 from matgrad.judges.equality import symbols
-from matgrad.judges.state import check_optimizer
+from matgrad.judges.state import of_first_updates, of_update
 from matgrad.judges.sympy_judge import CORNERS, check_activation, check_layer, check_loss, verdicts
 from matgrad.layers import linear
 from matgrad.layers.dropout import DROPOUT_LAYERS
@@ -136,7 +136,8 @@ def test_softmax_functions(name: str):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name: str):
-    assert_right(check_optimizer(name))
+    for claims in (of_update, of_first_updates):
+        assert_right(verdicts(Subject(name, claims, OPTIMIZERS[name])))
 
 
 def wrong(checks: list[Check]) -> list[str]:

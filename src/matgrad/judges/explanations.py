@@ -6,7 +6,7 @@ so that an expression has a few of them in it instead of all that they stand for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -73,27 +73,6 @@ class Explanation:
     ) -> None:
         """Another line, whose right side is an expression."""
         self.lines.append(Line(rule, left, written(value, names), value, matrices, latex))
-
-    def expanded(self, e: Expression) -> Expression:
-        """The expression with all definitions put in."""
-        for V, value in self.definitions:
-            e = put(e, V, value)
-        return e
-
-    def gaps(self) -> Iterator[Line]:
-        """The lines that are not proved to be equal to an earlier one: none, or the explanation is wrong.
-
-        That is the line before or, if a left side is repeated, the line where it was first.
-        """
-        values: dict[str, Expression | None] = {}
-        name = ""
-        for line in self.lines:
-            name = line.left(Text()) if line.left else name
-            before = values.setdefault(name, line.value) if line.other is None else line.other
-            if before is line.value:
-                continue
-            if before is None or line.value is None or not is_equal(*map(self.expanded, (before, line.value))):
-                yield line
 
     def __str__(self) -> str:
         """As text: numbered steps, with the rule before the equation."""

@@ -16,12 +16,11 @@ from matgrad import layers, loss_functions, optimizers
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import assignment
 from matgrad.inspection.verdicts import Check, origin_of
-from matgrad.judges.algebra import Subject
 from matgrad.judges.equality import exact_number, symbols
 from matgrad.judges.numbers_judge import NumbersAlgebra
-from matgrad.judges.sympy_judge import SymPyAlgebra, verdicts
+from matgrad.judges.sympy_judge import SymPyAlgebra
 from matgrad.layers.dropout import DROPOUT_LAYERS
-from matgrad.optimizers import OPTIMIZERS, Optimizer
+from matgrad.optimizers import Optimizer
 
 _LINEAR = {"b": 0}
 _DROPOUT = {"dropout": 0.5, "renewals": 0, "renew": "step"}
@@ -168,12 +167,6 @@ def of_first_updates(a: SymPyAlgebra, cls: type[Optimizer]) -> Iterator[Check]:
     values = {"x": found} | {key: getattr(optimizer, key) for key in optimizer.state_names}
     for key, value in ({"x": expected} | after).items():
         yield a.claim(cls, key, cls.update, values.get(key), value)
-
-
-def check_optimizer(name: str) -> list[Check]:
-    """The update rule of an optimizer against its definition: from an arbitrary state, and the first two by default."""
-    cls = OPTIMIZERS.get(name.removesuffix("Optimizer")) or getattr(optimizers, name)
-    return [check for claims in (of_update, of_first_updates) for check in verdicts(Subject(name, claims, cls))]
 
 
 def _defined(name: str, x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, state: Any) -> dict[str, Any]:
