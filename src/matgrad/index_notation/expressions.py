@@ -11,11 +11,12 @@ defined, for real numbers and for all sizes of 1 or more.
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 
@@ -198,8 +199,9 @@ class Expression:
         return total(multiplied(changed(f) ** p for f, p in m).scaled(c) for m, c in self.terms.items())
 
     def derivative(self, variable: Factor) -> Expression:
-        """∂e/∂x, for an entry x."""
-        return total(_derivative(m, variable).scaled(c) for m, c in self.terms.items())
+        """∂e/∂x, for an entry x, by the product rule and the power rule: Σ_f p·f^(p-1)·∂f/∂x·(the other factors)."""
+        slopes = ((m, c, f, p, f.derivative(variable)) for m, c in self.terms.items() for f, p in m)
+        return total(product((*m, (f, Fraction(-1)))).scaled(c * p) * slope for m, c, f, p, slope in slopes if slope)
 
     # -- cases ----------------------------------------------------------------------------------
     def by_cases(self, f: Callable[[Expression], Expression], bound: Iterable[Index] = ()) -> Expression | None:
@@ -242,10 +244,7 @@ def total(expressions: Iterable[Expression]) -> Expression:
 
 def multiplied(expressions: Iterable[Expression]) -> Expression:
     """The product of expressions."""
-    result = ONE
-    for e in expressions:
-        result = result * e
-    return result
+    return reduce(operator.mul, expressions, ONE)
 
 
 ZERO, ONE = as_expression(0), as_expression(1)
@@ -294,9 +293,3 @@ def substituted(m: Monomial, indices: Indices) -> Expression:
     same = tuple((f, p) for f, p in m if f.free.isdisjoint(indices))
     changed = [f.substituted(indices) ** p for f, p in m if not f.free.isdisjoint(indices)]
     return multiplied([product(same), *changed])
-
-
-def _derivative(m: Monomial, variable: Factor) -> Expression:
-    """The product rule and the power rule: Σ_f p·f^(p-1)·∂f/∂x·(the other factors)."""
-    slopes = ((f, p, f.derivative(variable)) for f, p in m)
-    return total(product((*m, (f, Fraction(-1)))).scaled(p) * slope for f, p, slope in slopes if slope)

@@ -20,6 +20,7 @@ from matgrad.index_notation.expressions import (
     Expression,
     Factor,
     Index,
+    Monomial,
     Powers,
     UndefinedError,
     as_expression,
@@ -85,14 +86,14 @@ def arbitrary(name: str) -> Function:
 
 def _exp(e: Expression) -> Expression:
     """exp(a + c·b) = exp(a)·exp(b)^c, and exp(c·log(a)) = a^c"""
-    found = []
-    for m, c in e.terms.items():
+
+    def of_term(m: Monomial, c: Fraction) -> Expression:
         match m:
-            case ((Applied(function=function, argument=a), p),) if function is log and p == 1:
-                found.append(power(a, c))
-            case _:
-                found.append(of(Applied(exp, Expression({m: Fraction(1)})), c))
-    return multiplied(found)
+            case ((Applied(function=function, argument=a), 1),) if function is log:
+                return power(a, c)
+        return of(Applied(exp, Expression({m: Fraction(1)})), c)
+
+    return multiplied(of_term(m, c) for m, c in e.terms.items())
 
 
 def _log(e: Expression) -> Expression:
@@ -163,12 +164,11 @@ class Step(Condition):
 
     def rewritten(self, powers: Powers) -> Expression | None:
         """[a ≥ 0]·[b ≥ 0] is 0 if a + b < 0, and [b ≥ 0] if a > b."""
-        for f in powers:
-            if isinstance(f, Step) and f is not self:
-                if (-self.argument - f.argument).is_positive:
-                    return ZERO
-                if (self.argument - f.argument).is_positive:
-                    return product((g, p) for g, p in powers.items() if g is not self)
+        for f in (f for f in powers if isinstance(f, Step) and f is not self):
+            if (-self.argument - f.argument).is_positive:
+                return ZERO
+            if (self.argument - f.argument).is_positive:
+                return product((g, p) for g, p in powers.items() if g is not self)
         return None
 
 

@@ -222,13 +222,14 @@ def explain_lemma(symbols: Symbols, lemma: Lemma, check: Check) -> Explanation:
     """The steps of a lemma, with the entry that both sides of each have."""
     explanation, before, known = Explanation(check), 0, ""
     for position, step in enumerate(lemma.steps(symbols), 1):
-        sides = [entry_written(side, step.left.indices, own_names(step.left)) for side in ("left", "right")]
-        right = written(step.left.entry, own_names(step.left))
-        if before and right(Text()) == known:
+        names = own_names(step.left)
+        sides = [entry_written(side, step.left.indices, names) for side in ("left", "right")]
+        right = written(step.left.entry, names)
+        if right(Text()) == known:
             right = partial(lambda words, writer: writer.words(words), f"as in step {before}")
         else:
             before, known = position, right(Text())
-        left = lambda writer, sides=sides: " = ".join(side(writer) for side in sides)  # noqa: E731
+        left = partial(lambda sides, writer: " = ".join(side(writer) for side in sides), sides)
         explanation.lines.append(Line(step.text, left, right, step.left.entry, other=step.right.entry))
     return explanation
 
@@ -329,12 +330,11 @@ class _Run:
         left = entry_written(entry_of(output.gradient).name, *at)
         found.lines.append(Line("given: the gradient of the loss L with respect to the output", left, loss))
         for x in between:
-            equation, names = x.equation, own_names(x.symbols)
-            of = "feedforward" if equation else "the output"
-            code = f"{equation.name} = {equation.source.partition(' = ')[2]}" if equation else ""
+            of, code, names = "the output", "", own_names(x.symbols)
+            if x.equation:
+                of, code = "feedforward", f"{x.equation.name} = {x.equation.source.partition(' = ')[2]}"
             left = entry_written(x.name, x.symbols.indices, names)
-            latex = _latex(equation, part)
-            found.add(f"definition of {x.name} by {of}", left, x.value.entry, names, code, latex)
+            found.add(f"definition of {x.name} by {of}", left, x.value.entry, names, code, _latex(x.equation, part))
         for x in reversed(between[:-1]):
             self._differentiate(found, x.symbols, entry_of(x.gradient).name, between)
         if not depends_on(output.symbols.entry, V):

@@ -152,27 +152,21 @@ def _settings(subject: Subject) -> Iterator[dict[str, Any]]:
 def of_corners(a: Algebra, make: Callable[[], ActivationFunction]) -> Iterator[Check]:
     """f' at the corners of f: that of the right-hand piece, as in the paper; SReLU's outer pieces are closed."""
     act = a.numbers(make())
-    for x, slope in CORNERS.get(type(act), ()):
-        C = SympyMatrix(2, 3, lambda i, j, x=x: x(act, j))
+    for corner in CORNERS.get(type(act), ()):
+        C, expected = (SympyMatrix(2, 3, lambda i, j, n=n, at=corner: at(act, j)[n]) for n in (0, 1))
         a.about = f"x={C[0]}"
-        expected = sp.Matrix(2, 3, lambda i, j, slope=slope: slope(act, j))
         yield a.claim(type(act), "gradient", type(act).gradient, act.gradient(C), expected)
 
 
-_at_zero = ((lambda act, k: sp.S.Zero, lambda act, k: sp.S.One),)
-CORNERS: dict[type[ActivationFunction], tuple[tuple[Callable, Callable], ...]] = {
-    activations.ReLUActivation: _at_zero,
-    activations.LeakyReLUActivation: _at_zero,
-    activations.AllReLUActivation: _at_zero,
-    activations.ELUActivation: _at_zero,
-    activations.TReLUActivation: ((lambda act, k: act.epsilon, lambda act, k: sp.S.One),),
-    activations.SReLUActivation: (
-        (lambda act, k: act.tl[0, k], lambda act, k: act.al[0, k]),
-        (
-            lambda act, k: act.tr[0, k],
-            lambda act, k: SymPyAlgebra.pieces(act.ar[0, k], act.tl[0, k] - act.tr[0, k], act.al[0, k]),
-        ),
-    ),
+def _last_corner(act: Any, k: int) -> tuple[sp.Expr, sp.Expr]:
+    return act.tr[0, k], SymPyAlgebra.pieces(act.ar[0, k], act.tl[0, k] - act.tr[0, k], act.al[0, k])
+
+
+_at_zero = ("ReLU", "LeakyReLU", "AllReLU", "ELU")
+CORNERS: dict[type[ActivationFunction], tuple[Callable, ...]] = {  # (x, f'(x)) in column k
+    **dict.fromkeys((activations.ACTIVATIONS[name] for name in _at_zero), (lambda act, k: (sp.S.Zero, sp.S.One),)),
+    activations.TReLUActivation: (lambda act, k: (act.epsilon, sp.S.One),),
+    activations.SReLUActivation: (lambda act, k: (act.tl[0, k], act.al[0, k]), _last_corner),
 }
 
 
