@@ -13,10 +13,10 @@ from itertools import islice
 from itertools import product as combinations
 from typing import NamedTuple
 
-from matgrad.derivation.normal_form import Normalizer
-from matgrad.derivation.polynomials import (
+from matgrad.derivation.normal_form import (
     ONE,
     Monomial,
+    Normalizer,
     Polynomial,
     TooLongError,
     atom,

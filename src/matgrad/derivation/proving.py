@@ -9,12 +9,11 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from matgrad.derivation.backpropagation import Feedforward
-from matgrad.derivation.polynomials import Polynomial, monomial
+from matgrad.derivation.normal_form import Polynomial, monomial
 from matgrad.derivation.sources import Source
 from matgrad.derivation.values import names_of, number, substituted
 from matgrad.derivation.writing import Line
-from matgrad.index_notation.entries import Entry
-from matgrad.index_notation.expressions import Expression
+from matgrad.index_notation.expressions import Entry, Expression
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
 from matgrad.judges.index_judge import chained, is_proved, problem_of, subsets

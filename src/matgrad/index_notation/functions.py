@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from matgrad.foundation.numbers import recognized
-from matgrad.index_notation.entries import FIRST, checked_name, new_index
 from matgrad.index_notation.expressions import (
+    FIRST,
     ONE,
     ZERO,
     Change,
@@ -24,8 +24,10 @@ from matgrad.index_notation.expressions import (
     Powers,
     UndefinedError,
     as_expression,
+    checked_name,
     monomial_key,
     multiplied,
+    new_index,
     of,
     product,
     total,

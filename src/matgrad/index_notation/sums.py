@@ -15,9 +15,10 @@ from itertools import product as combinations
 from math import factorial, prod
 from typing import Any
 
-from matgrad.index_notation.entries import FIRST, Delta, new_index, size
 from matgrad.index_notation.expressions import (
+    FIRST,
     Change,
+    Delta,
     Expression,
     Factor,
     Index,
@@ -26,8 +27,10 @@ from matgrad.index_notation.expressions import (
     is_natural,
     monomial_key,
     multiplied,
+    new_index,
     of,
     product,
+    size,
     substituted,
     total,
 )

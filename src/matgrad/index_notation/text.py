@@ -7,8 +7,16 @@ from fractions import Fraction
 from typing import Any
 
 from matgrad.foundation.notation import function_symbol, parenthesized, symbol
-from matgrad.index_notation.entries import Delta, Entry
-from matgrad.index_notation.expressions import Expression, Factor, Index, Monomial, is_natural, monomial_key
+from matgrad.index_notation.expressions import (
+    Delta,
+    Entry,
+    Expression,
+    Factor,
+    Index,
+    Monomial,
+    is_natural,
+    monomial_key,
+)
 from matgrad.index_notation.functions import Applied, Maximum, Step
 from matgrad.index_notation.powers import Base
 from matgrad.index_notation.sums import Sum

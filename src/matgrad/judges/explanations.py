@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.notation import document, escape
-from matgrad.index_notation.entries import FIRST, Entry, delta, new_index
-from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal
+from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor, Index, delta, is_equal, new_index
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
 from matgrad.inspection.equations import Equation

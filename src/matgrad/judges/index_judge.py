@@ -15,8 +15,7 @@ from typing import Any
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.index_notation import functions
-from matgrad.index_notation.entries import FIRST, Entry, new_index
-from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal, of, total
+from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor, Index, is_equal, new_index, of, total
 from matgrad.index_notation.rules import folded
 from matgrad.index_notation.sums import summed
 from matgrad.inspection.verdicts import Check
