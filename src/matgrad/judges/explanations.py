@@ -183,17 +183,11 @@ def explain_loss(symbols: Symbols, make: Callable[[], LossFunction], check: Chec
     explanation, at = Explanation(check), tuple(map(new_index, (Y.rows, Y.columns)))
     names: Names = dict(zip(at, "ij", strict=True))
     left, slope = _differentiate(explanation, "L", value, Y, at, names, f"; {OF_DELTA}")
-    if quantity == "mean_gradient":
-        if weights or not loss.is_mean:
-            explanation.add(
-                "the mean over the examples",
-                lambda writer: writer.times(writer.quotient(["1"], ["N"]), left(writer)),
-                slope / symbols.number(N),
-                names,
-            )
-        found = loss.mean_gradient(Y, T, *weights)
-    else:
-        found = loss.gradient(Y, T)
+    is_mean = quantity == "mean_gradient"
+    if is_mean and (weights or not loss.is_mean):
+        mean = partial(lambda left, writer: writer.times(writer.quotient(["1"], ["N"]), left(writer)), left)
+        explanation.add("the mean over the examples", mean, slope / symbols.number(N), names)
+    found = loss.mean_gradient(Y, T, *weights) if is_mean else loss.gradient(Y, T)
     explanation.add(SAME, None, found[at], names, check.source)
     return explanation
 

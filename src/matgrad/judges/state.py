@@ -30,10 +30,8 @@ _ADAM = _PENALTIES | {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "m": 0, "v"
 
 # the attributes of a new object: numbers, or what all elements of a matrix are
 DEFAULTS: dict[type, dict[str, Any]] = {
-    layers.LinearLayer: _LINEAR,
-    layers.ActivationLayer: _LINEAR,
-    layers.SoftmaxLayer: _LINEAR,
-    layers.LogSoftmaxLayer: _LINEAR,
+    **dict.fromkeys((layers.LinearLayer, layers.ActivationLayer), _LINEAR),
+    **dict.fromkeys((layers.SoftmaxLayer, layers.LogSoftmaxLayer), _LINEAR),
     layers.SReLULayer: _LINEAR | {"shared": False, "al": 0, "tl": 0, "ar": 0, "tr": 1},
     layers.BatchNormalizationLayer: {
         **{"epsilon": 1e-5, "momentum": 0.1, "gamma": 1, "beta": 0},
@@ -42,8 +40,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     layers.LayerNormalizationLayer: {"epsilon": 1e-5, "gamma": 1, "beta": 0},
     layers.RMSNormalizationLayer: {"epsilon": 1e-5, "gamma": 1},
     layers.DropoutLayer: _DROPOUT,
-    activations.LeakyReLUActivation: {"alpha": 0.01},
-    activations.AllReLUActivation: {"alpha": 0.01},
+    **{cls: {"alpha": 0.01} for cls in (activations.LeakyReLUActivation, activations.AllReLUActivation)},
     activations.TReLUActivation: {"epsilon": 0.01},
     activations.ELUActivation: {"alpha": 1},
     activations.GELUActivation: {"sqrt_2": 2**0.5, "sqrt_2_pi": (2 * math.pi) ** 0.5},
@@ -54,8 +51,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     loss_functions.SoftmaxCrossEntropyLoss: {"is_mean": False, "label_smoothing": 0},
     loss_functions.LogProbabilityLoss: {"is_mean": False, "label_smoothing": 0},
     optimizers.GradientDescentOptimizer: _PENALTIES,
-    optimizers.MomentumOptimizer: _MOMENTUM,
-    optimizers.NesterovOptimizer: _MOMENTUM,
+    **dict.fromkeys((optimizers.MomentumOptimizer, optimizers.NesterovOptimizer), _MOMENTUM),
     optimizers.AdagradOptimizer: _PENALTIES | {"epsilon": 1e-10, "v": 0},
     optimizers.RMSPropOptimizer: _PENALTIES | {"alpha": 0.99, "epsilon": 1e-8, "v": 0},
     optimizers.AdamOptimizer: _ADAM,

@@ -24,7 +24,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from matgrad import softmax_functions
+from matgrad import layers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.verdicts import Check, crash
@@ -35,15 +35,6 @@ from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
 from matgrad.judges.explanations import Explanation
 from matgrad.judges.index_judge import Symbols
 from matgrad.judges.lemmas import LEMMAS
-from matgrad.layers import (
-    ActivationDropoutLayer,
-    ActivationLayer,
-    BatchNormalizationLayer,
-    DropoutLayer,
-    Layer,
-    LinearDropoutLayer,
-    SReLULayer,
-)
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.optimizers import OPTIMIZERS, Optimizer
@@ -115,7 +106,7 @@ def cases(
 def explain(name: str, only: tuple[str, ...] = ()) -> Explanation:
     """The derivation of an equation that is proved for all sizes, such as 'SoftmaxLayer.DZ', in steps.
 
-    `only` selects layers, losses and functions as in `cases`: ActivationLayer.DZ is that of the first activation
+    `only` selects layers, losses and functions as in `cases`: layers.ActivationLayer.DZ is that of the first activation
     function, unless one is selected.
     """
     known: dict[str, None] = {}
@@ -164,10 +155,10 @@ def _layers() -> Iterator[tuple[Any, ...]]:
         yield name, cls
         if cls in DROPOUT_LAYERS:
             yield name, DROPOUT_LAYERS[cls]
-    yield "SReLU", partial(SReLULayer, shared=True)
-    yield from ((name, partial(ActivationLayer, act=name)) for name in ACTIVATIONS)
-    yield "ReLU", partial(ActivationDropoutLayer, act="ReLU")
-    for arbitrary in (ActivationLayer, ActivationDropoutLayer):
+    yield "SReLU", partial(layers.SReLULayer, shared=True)
+    yield from ((name, partial(layers.ActivationLayer, act=name)) for name in ACTIVATIONS)
+    yield "ReLU", partial(layers.ActivationDropoutLayer, act="ReLU")
+    for arbitrary in (layers.ActivationLayer, layers.ActivationDropoutLayer):
         yield "Activation", partial(arbitrary, act=ArbitraryActivation()), ALL_SIZES
 
 
@@ -181,14 +172,14 @@ def _of_state() -> Iterator[Subject]:
     kinds += [(name, DROPOUT_LAYERS[cls]) for name, cls in LAYERS.items() if cls in DROPOUT_LAYERS]
     for name, cls in kinds:
         if cls in state.DEFAULTS:
-            arguments: tuple[Any, ...] = (2, 2 if cls.keeps_size else 4) if issubclass(cls, Layer) else ()
+            arguments: tuple[Any, ...] = (2, 2 if cls.keeps_size else 4) if issubclass(cls, layers.Layer) else ()
             arguments = (symbols("x", 2, 3), None) if issubclass(cls, Optimizer) else arguments
             yield Subject(name, state.of_defaults, partial(cls, *arguments), **numbers)
     yield from (Subject(name, of_corners, act, **sympy) for name, act in ACTIVATIONS.items() if act in CORNERS)
-    yield Subject("BatchNormalization", state.of_second_batch, partial(BatchNormalizationLayer, 2), **sympy)
-    yield Subject("Dropout", state.of_renewals, partial(DropoutLayer, 2), **numbers)
+    yield Subject("BatchNormalization", state.of_second_batch, partial(layers.BatchNormalizationLayer, 2), **sympy)
+    yield Subject("Dropout", state.of_renewals, partial(layers.DropoutLayer, 2), **numbers)
     for renew in ("step", "epoch"):
-        layer = partial(LinearDropoutLayer, 2, 3, dropout=0.3, renew=renew)
+        layer = partial(layers.LinearDropoutLayer, 2, 3, dropout=0.3, renew=renew)
         yield Subject("Linear", state.of_renewals, layer, **numbers)
     for name, optimizer in OPTIMIZERS.items():
         yield Subject(name, state.of_update, optimizer, is_basic=True, **sympy)
@@ -205,7 +196,7 @@ def validated_equations(checks: Iterable[Check]) -> str:
         name = check.name.partition(".")[0].removesuffix("_jacobian")
         verdicts[name] = verdicts.get(name, True) and check.ok
     known: dict[str, Any] = {name: getattr(softmax_functions, name) for name in SOFTMAX}
-    known |= {cls.__name__: cls for cls in (ActivationLayer, *(cls for table in TABLES for cls in table.values()))}
+    known |= {cls.__name__: cls for table in ({"": layers.ActivationLayer}, *TABLES) for cls in table.values()}
     sections = [(name, _equations(known[name])) for name, ok in verdicts.items() if ok and name in known]
     return latex_document([(name, lines) for name, lines in sections if lines])
 
@@ -214,7 +205,7 @@ def _equations(thing: Any) -> list[str]:
     """The equations of a class or function in order of execution; a layer without readable ones has none to print."""
     if not isinstance(thing, type):
         return [latex_function(f) for f in (thing, getattr(softmax_functions, f"{thing.__name__}_jacobian"))]
-    if issubclass(thing, Layer):
+    if issubclass(thing, layers.Layer):
         with suppress(ValueError):
             return [latex_equation(equation) for method in METHODS for equation in equations(thing, method)]
         return []
