@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from matgrad.derivation.backpropagation import backpropagation
-from matgrad.derivation.proving import Facts, Verdict, executed, prove
+from matgrad.derivation.proving import Verdict, executed, facts, prove
 from matgrad.derivation.sources import LayerSource, Source, TextSource
 from matgrad.derivation.values import sizes_of
 from matgrad.derivation.writing import LayerCode, Line
@@ -79,7 +79,7 @@ def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bo
         else:
             make = feedforward if callable(feedforward) else type(feedforward)
             source = LayerSource(make, training=training, named_functions=attempt < 2)
-        gradients = backpropagation(source.feedforward, Facts(source), folded=attempt == 0)
+        gradients = backpropagation(source.feedforward, facts(source), folded=attempt == 0)
         written = LayerCode(name or source.class_name, source, gradients)
         layer = executed(str(written), written.class_name)
         proved = prove(layer, source, written.forward)

@@ -130,7 +130,6 @@ class Folder:
             self.known[term] = min([*found, term], key=lambda x: (cost([x]), len(text(x))))
         return self.known[term]
 
-    # -- what is divided by ---------------------------------------------------------------------
     def _poles(self, term: Value) -> frozenset[Value]:
         """The factors that are divided by: where one is 0, the term has no value."""
         found = [x.operands[-1] for x in in_order([term]) if x.operation in ("reciprocal", "divide")]

@@ -6,9 +6,9 @@ import linecache
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fractions import Fraction
+from functools import cache
 from typing import Any, NamedTuple
 
-from matgrad.derivation.backpropagation import Feedforward
 from matgrad.derivation.normal_form import Polynomial, monomial
 from matgrad.derivation.sources import Source
 from matgrad.derivation.values import names_of, number, substituted
@@ -137,37 +137,36 @@ def _verdict(name: str, found: Any, expected: Any) -> Verdict:
     return Verdict(name, not problem, problem)
 
 
-class Facts:
-    """Sums of values of a feedforward that do not depend on anything but sizes, such as rows_sum(Y) = 1."""
+def facts(source: Source) -> Callable[[Value], Polynomial | None]:
+    """A function that knows sums of values of a feedforward that are functions of sizes alone: rows_sum(Y) = 1."""
+    f = source.feedforward
+    computed = {V.name for V, _ in f.equations}
+    sizes = {n.name: n for x in f.inputs for n in x.shape if isinstance(n, Size)}
+    values: dict[Value, Value] = {}  # what stands for the inputs and for the values of feedforward
+    with suppress(*ERRORS):
+        inputs = source.values(frozenset(), False).inputs
+        found = {x: inputs[x.name].value for x in f.inputs}
+        for V, rhs in f.equations:
+            found[V] = substituted(rhs, found)
+        values = found
 
-    def __init__(self, source: Source) -> None:
-        self.f: Feedforward = source.feedforward
-        self.known: dict[Value, Polynomial | None] = {}
-        self.computed = {V.name for V, _ in self.f.equations}
-        self.sizes = {n.name: n for x in self.f.inputs for n in x.shape if isinstance(n, Size)}
-        self.values: dict[Value, Value] = {}  # what stands for the inputs and for the values of feedforward
-        with suppress(*ERRORS):
-            inputs = source.values(frozenset(), False).inputs
-            found = {x: inputs[x.name].value for x in self.f.inputs}
-            for V, rhs in self.f.equations:
-                found[V] = substituted(rhs, found)
-            self.values = found
+    @cache
+    def fact(term: Value) -> Polynomial | None:
+        names = names_of(term)
+        if values and names and names <= computed and len(names) <= 2:
+            with suppress(*ERRORS):
+                return _of_sizes(entry_at(substituted(term, dict(values))), sizes)
+        return None
 
-    def __call__(self, term: Value) -> Polynomial | None:
-        """The value of a sum, if it is known."""
-        if term not in self.known:
-            names, self.known[term] = names_of(term), None
-            if self.values and names and names <= self.computed and len(names) <= 2:
-                with suppress(*ERRORS):
-                    self.known[term] = self._of_sizes(entry_at(substituted(term, dict(self.values))))
-        return self.known[term]
+    return fact
 
-    def _of_sizes(self, e: Expression) -> Polynomial | None:
-        """An expression in which there are only numbers and sizes."""
-        found: Polynomial = {}
-        for m, c in e.terms.items():
-            if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
-                return None
-            powers = {number(self.sizes[f.name]): p for f, p in m if isinstance(f, Entry)}
-            found[monomial(powers)] = Fraction(c)
-        return found
+
+def _of_sizes(e: Expression, sizes: dict[str, Size]) -> Polynomial | None:
+    """An expression in which there are only numbers and sizes."""
+    found: Polynomial = {}
+    for m, c in e.terms.items():
+        if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
+            return None
+        powers = {number(sizes[f.name]): p for f, p in m if isinstance(f, Entry)}
+        found[monomial(powers)] = Fraction(c)
+    return found

@@ -210,7 +210,6 @@ class Expression:
         slopes = ((m, c, f, p, f.derivative(variable)) for m, c in self.terms.items() for f, p in m)
         return total(product((*m, (f, Fraction(-1)))).scaled(c * p) * slope for m, c, f, p, slope in slopes if slope)
 
-    # -- cases ----------------------------------------------------------------------------------
     def by_cases(self, f: Callable[[Expression], Expression], bound: Iterable[Index] = ()) -> Expression | None:
         """f(e) = [c]·f(e where c holds) + (1 - [c])·f(e where it does not), for the first condition [c] in e.
 

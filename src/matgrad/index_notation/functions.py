@@ -120,9 +120,6 @@ exp: Function = Function("exp", lambda e: exp(e), _exp, is_positive=True)
 log: Function = Function("log", lambda e: power(e, Fraction(-1)), _log)
 
 
-# -- others ------------------------------------------------------------------------------------
-
-
 def _erf(e: Expression) -> Expression | None:
     """erf(0) = 0, and erf(-e) = -erf(e)"""
     if not e:
@@ -148,9 +145,6 @@ def raised(e: Expression, p: Expression) -> Expression:
     if p.constant is None:
         raise UndefinedError(f"a power with the exponent {p}: expected a number")
     return power(e, p.constant)
-
-
-# -- conditions --------------------------------------------------------------------------------
 
 
 class Step(Condition):
@@ -188,9 +182,6 @@ def step(e: Expression) -> Expression:
 
 def _first_coefficient(e: Expression) -> Fraction:
     return e.terms[min(e.terms, key=monomial_key)]
-
-
-# -- maxima ------------------------------------------------------------------------------------
 
 
 class Maximum(Factor):

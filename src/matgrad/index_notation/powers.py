@@ -125,7 +125,8 @@ class Base(Factor):
     @cached_property
     def is_whole(self) -> bool:
         """Whether it has no parts of which whole powers can be taken."""
-        return parts(self.expression, whole=True) == (1, {}, self)
+        c, content, base = parts(self.expression, whole=True)
+        return c == 1 and not content and base == self
 
     def rewritten(self, powers: Powers) -> Expression | None:
         """Natural powers are expanded, and others reduced."""
@@ -149,9 +150,6 @@ class Base(Factor):
         """l^(-1)·s^p = (l^(-1)·s^(p+1) - ±s^p) / r, which leaves no negative exponents of l"""
         higher = product(_times(powers, {self: Fraction(1)}).items())
         return (higher - product(_times(powers, self.lead).items()).scaled(self.sign)) * self.rest ** Fraction(-1)
-
-
-# -- constants ---------------------------------------------------------------------------------
 
 
 class Constant(Factor):

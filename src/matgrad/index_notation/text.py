@@ -92,8 +92,10 @@ class Text:
     in_parentheses: Callable[[str], str] = "({})".format
     divisor: Callable[[str], str] = in_parentheses  # a sum below a line
     condition, at_least_zero = "[{}]".format, "{} ≥ 0".format
-    derivative, times, applied = "∂{}/∂{}".format, "{}·{}".format, "{}({})".format
-    other = words = str  # a constant such as π, and a remark
+    derivative, times = "∂{}/∂{}".format, "{}·{}".format
+    applied: Callable[[str, str], str] = "{}({})".format
+    other: Callable[[str], str] = str  # a constant such as π
+    words: Callable[[str], str] = str  # a remark
 
     def number(self, c: Fraction, others: list[Any]) -> str:
         """A number before other factors."""

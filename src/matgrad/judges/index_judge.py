@@ -176,7 +176,6 @@ class Symbols(SymbolicAlgebra):
                 return self.size(name)
         raise ValueError(f"{what}: expected a size of 1, D or K, found {number} for {SMALL} and {other} for {LARGE}")
 
-    # -- matrices -------------------------------------------------------------------------------
     @staticmethod
     def polynomials(p: Any, y: IndexMatrix) -> IndexMatrix:
         """g_i(y) = a_i + Σ_j b_ij·y_j + Σ_jk c_ijk·y_j·y_k"""

@@ -74,7 +74,6 @@ class NumbersAlgebra(Algebra):
     def weights(self, N: int) -> np.ndarray:
         return self.rng.uniform(0, 3, (N, 1))
 
-    # -- entries --------------------------------------------------------------------------------
     @staticmethod
     def matrix(shape: tuple[int, int], entry: Callable[[int, int], Any]) -> np.ndarray:
         m, n = shape
@@ -120,7 +119,6 @@ class NumbersAlgebra(Algebra):
         H = STEP * abs(_exact(X))
         return D, _difference(f, X, H) / (2 * H)
 
-    # -- layers ---------------------------------------------------------------------------------
     def layer(self, make: MakeLayer) -> Layer:
         """The layer in float64 on NumPy, with parameters and statistics that are not 0 or 1.
 
@@ -158,7 +156,6 @@ class NumbersAlgebra(Algebra):
         note = "" if result.tells else "a wrong gradient would not be noticed"
         return Check(name, location, "", self.about, "differences", 0.0, result.ok, message, source, note)
 
-    # -- verdicts -------------------------------------------------------------------------------
     @staticmethod
     def problem_of(found: Any, expected: Any) -> str:
         if np.shape(found) == np.shape(expected):

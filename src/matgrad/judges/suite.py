@@ -186,9 +186,6 @@ def _of_state() -> Iterator[Subject]:
         yield Subject(name, state.of_first_updates, optimizer, **sympy)
 
 
-# -- validated equations ------------------------------------------------------------------------
-
-
 def validated_equations(checks: Iterable[Check]) -> str:
     """A LaTeX document with the equations of every class and function that passes all its checks; lemmas have none."""
     verdicts: dict[str, bool] = {}

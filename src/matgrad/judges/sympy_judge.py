@@ -67,7 +67,6 @@ class SymPyAlgebra(SymbolicAlgebra):
     def output(self, loss: LossFunction, N: int, K: int) -> sp.Matrix:
         return self.symbols("Y", N, K, is_positive="probability" in loss.accepts and "real" not in loss.accepts)
 
-    # -- layers ---------------------------------------------------------------------------------
     def made(self, make: MakeLayer) -> tuple[Layer, Layer]:
         layer = make(self.sizes["D"], self.sizes["K"])
         return layer, layer
@@ -80,7 +79,6 @@ class SymPyAlgebra(SymbolicAlgebra):
             return DROPOUT
         return super()._attribute(part, name, value, other)
 
-    # -- matrices -------------------------------------------------------------------------------
     @staticmethod
     def gradient(value: sp.Expr, V: sp.Matrix) -> sp.Matrix:
         value = exact(value)
@@ -95,7 +93,6 @@ class SymPyAlgebra(SymbolicAlgebra):
         monomials = [a * b for a, b in combinations_with_replacement([sp.S.One, *y], 2)]
         return symbols("g", p, len(monomials)) @ sp.Matrix(monomials)
 
-    # -- verdicts -------------------------------------------------------------------------------
     @staticmethod
     def problem_of(found: Any, expected: Any) -> str:
         return problem_of(*_as_matrices(found, expected))
