@@ -194,7 +194,7 @@ def at_all(cls: type[Algebra], subject: Subject, settings: Iterable[Mapping[str,
     return [check for algebra in algebras for check in attempts(subject, algebra)]
 
 
-def shape_problem(found: Any, expected: Any, kind: type, what: str) -> str:
+def shape_problem(found: Any, expected: Any, kind: Any, what: str) -> str:
     """Why something cannot be a matrix of this kind with the sizes of another; '' if it can."""
     if found is None:
         return "found nothing, expected a matrix"

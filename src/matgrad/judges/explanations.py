@@ -187,7 +187,7 @@ def explain_loss(symbols: Symbols, make: Callable[[], LossFunction], check: Chec
     if is_mean and (weights or not loss.is_mean):
         mean = partial(lambda left, writer: writer.times(writer.quotient(["1"], ["N"]), left(writer)), left)
         explanation.add("the mean over the examples", mean, slope / symbols.number(N), names)
-    found = loss.mean_gradient(Y, T, *weights) if is_mean else loss.gradient(Y, T)
+    found: Any = loss.mean_gradient(Y, T, *weights) if is_mean else loss.gradient(Y, T)
     explanation.add(SAME, None, found[at], names, check.source)
     return explanation
 

@@ -167,23 +167,23 @@ def _of_state() -> Iterator[Subject]:
     from matgrad.judges import state
     from matgrad.judges.sympy_judge import CORNERS, of_corners, symbols
 
-    sympy, numbers = {"judges": (SYMPY,)}, {"judges": (NUMBERS,)}
+    of_sympy, in_numbers = (partial(Subject, judges=(judge,)) for judge in (SYMPY, NUMBERS))
     kinds = [x for table in TABLES for x in table.items()]
     kinds += [(name, DROPOUT_LAYERS[cls]) for name, cls in LAYERS.items() if cls in DROPOUT_LAYERS]
     for name, cls in kinds:
         if cls in state.DEFAULTS:
             arguments: tuple[Any, ...] = (2, 2 if cls.keeps_size else 4) if issubclass(cls, layers.Layer) else ()
             arguments = (symbols("x", 2, 3), None) if issubclass(cls, Optimizer) else arguments
-            yield Subject(name, state.of_defaults, partial(cls, *arguments), **numbers)
-    yield from (Subject(name, of_corners, act, **sympy) for name, act in ACTIVATIONS.items() if act in CORNERS)
-    yield Subject("BatchNormalization", state.of_second_batch, partial(layers.BatchNormalizationLayer, 2), **sympy)
-    yield Subject("Dropout", state.of_renewals, partial(layers.DropoutLayer, 2), **numbers)
+            yield in_numbers(name, state.of_defaults, partial(cls, *arguments))
+    yield from (of_sympy(name, of_corners, act) for name, act in ACTIVATIONS.items() if act in CORNERS)
+    yield of_sympy("BatchNormalization", state.of_second_batch, partial(layers.BatchNormalizationLayer, 2))
+    yield in_numbers("Dropout", state.of_renewals, partial(layers.DropoutLayer, 2))
     for renew in ("step", "epoch"):
         layer = partial(layers.LinearDropoutLayer, 2, 3, dropout=0.3, renew=renew)
-        yield Subject("Linear", state.of_renewals, layer, **numbers)
+        yield in_numbers("Linear", state.of_renewals, layer)
     for name, optimizer in OPTIMIZERS.items():
-        yield Subject(name, state.of_update, optimizer, is_basic=True, **sympy)
-        yield Subject(name, state.of_first_updates, optimizer, **sympy)
+        yield of_sympy(name, state.of_update, optimizer, is_basic=True)
+        yield of_sympy(name, state.of_first_updates, optimizer)
 
 
 def validated_equations(checks: Iterable[Check]) -> str:
