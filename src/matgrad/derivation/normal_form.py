@@ -399,8 +399,7 @@ class Normalizer:
                 return {other: Fraction(1)}
             if is_single(one, "Diag"):  # Diag(x) A = (x 1_nᵀ) ⊙ A
                 x = one[0][0].operands[0]
-                wanted = 0 if one is left else 1
-                x = x if depends(x, wanted) else transposed(x)
+                x = x if depends(x, 0 if one is left else 1) else transposed(x)
                 return times(self(x), {other: Fraction(1)})
         A = build({left: Fraction(1)}, (rows, inner))
         B = build({right: Fraction(1)}, (inner, columns))
@@ -408,17 +407,14 @@ class Normalizer:
 
     def transpose(self, p: Polynomial) -> Polynomial:
         """Pᵀ"""
-        return self._each(p, lambda f: self.factor(transposed(f)), ())
+        return self.each(p, lambda f: self.factor(transposed(f)), ())
 
-    def diag(self, p: Polynomial, shape: Shape) -> Polynomial:
-        """The diagonal, an n×1 matrix: diag(A ⊙ B) = diag(A) ⊙ diag(B)"""
-        return self._each(p, self._diag, (shape[0], 1))
-
-    def _each(self, p: Polynomial, of: Callable[[Value], Polynomial], shape: Shape) -> Polynomial:
+    def each(self, p: Polynomial, of: Callable[[Value], Polynomial], shape: Shape) -> Polynomial:
         """The polynomial with of(f) for every factor f."""
         return plus(times({ONE: c}, product(self.power(of(f), x, shape) for f, x in m)) for m, c in p.items())
 
-    def _diag(self, f: Value) -> Polynomial:
+    def diag(self, f: Value) -> Polynomial:
+        """The diagonal of a factor, an n×1 matrix."""
         if not (depends(f, 0) and depends(f, 1)):
             return self.factor(transposed(f) if depends(f, 1) else f)
         if f.operation == "matmul":  # diag(A B) = rows_sum(A ⊙ Bᵀ)
@@ -482,5 +478,5 @@ _RULES: dict[str, Callable[..., Polynomial]] = {
     "columns_mean": _mean(0),
     "dot": lambda n, t, x, y: n.elements_sum(times(n(x), n(y)), x.shape),
     "matmul": lambda n, t, A, B: n.matmul(n(A), n(B), A.shape, B.shape[1]),
-    "diag": lambda n, t, X: n.diag(n(X), X.shape),
+    "diag": lambda n, t, X: n.each(n(X), n.diag, (X.shape[0], 1)),  # diag(A ⊙ B) = diag(A) ⊙ diag(B)
 }
