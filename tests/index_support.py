@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from matgrad.index_notation.entries import Delta, Entry
-from matgrad.index_notation.expressions import Expression, Factor, Index, UndefinedError
+from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Index, UndefinedError
 from matgrad.index_notation.functions import Applied, Maximum, Step
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum

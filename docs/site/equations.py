@@ -17,7 +17,7 @@ from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, Equation, equations, label_of
 from matgrad.judges.definitions import SOFTMAX
-from matgrad.judges.suite import statements
+from matgrad.judges.lemmas import LEMMAS
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.typesetting.latex import latex_equation, latex_function
@@ -121,7 +121,7 @@ def _derivations() -> Iterator[str]:
     """The lemmas and derivations of the paper, each with the number of its steps."""
     yield "## Lemmas and derivations"
     yield "Each step of a derivation in the paper is compared with the step before it."
-    rows = [f"| {d.name} | `{d.label}` | {_verdict(d.name)} |" for d in statements()]
+    rows = [f"| {d.name} | `{d.label}` | {_verdict(d.name)} |" for d in LEMMAS]
     yield "\n".join(["| derivation | in the paper | verdict |", "| --- | --- | --- |", *rows])
 
 

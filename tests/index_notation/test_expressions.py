@@ -8,8 +8,21 @@ from fractions import Fraction
 
 import pytest
 
-from matgrad.index_notation.entries import FIRST, Entry, delta, index, new_index, size
-from matgrad.index_notation.expressions import ONE, ZERO, Expression, UndefinedError, as_expression, is_equal, of
+from matgrad.index_notation.expressions import (
+    FIRST,
+    ONE,
+    ZERO,
+    Entry,
+    Expression,
+    UndefinedError,
+    as_expression,
+    delta,
+    index,
+    is_equal,
+    new_index,
+    of,
+    size,
+)
 from matgrad.index_notation.functions import arbitrary, erf, exact, exp, log, maximum, sqrt, step, tanh
 from matgrad.index_notation.powers import PI
 from matgrad.index_notation.sums import summed

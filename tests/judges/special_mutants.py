@@ -20,7 +20,7 @@ from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers, softmax_functions
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.numbers_judge import SIZES as POINTS
-from matgrad.judges.numbers_judge import output_for
+from matgrad.judges.numbers_judge import NumbersAlgebra
 from matgrad.judges.suite import NUMBERS, SYMPY, cases
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.normalization import NormalizationLayer
@@ -246,10 +246,8 @@ def _layer(name: str, training: bool, N: int, D: int, K: int, scale: float) -> V
 
 
 def _loss(cls: type[mg.LossFunction], N: int, D: int, K: int, scale: float) -> Values:
-    rng = np.random.default_rng(N)
-    loss = cls()
-    Y, T = output_for(loss, scale, rng, N, K), rng.dirichlet(np.ones(K), N)
-    s = rng.uniform(0, 3, (N, 1))
+    a, loss = NumbersAlgebra({"N": N, "K": K}, scale=scale), cls()
+    Y, T, s = a.output(loss, N, K), a.targets(N, K), a.weights(N)
     plain = {"value": loss(Y, T), "gradient": loss.gradient(Y, T), "mean_gradient": loss.mean_gradient(Y, T)}
     return plain | {"weighted value": loss(Y, T, s), "weighted gradient": loss.mean_gradient(Y, T, s)}
 

@@ -12,9 +12,11 @@ from matgrad import activation_functions, layers
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import definitions
+from matgrad.judges.algebra import Subject
+from matgrad.judges.claims import of_softmax
 from matgrad.judges.equality import symbols
-from matgrad.judges.state import check_optimizer
-from matgrad.judges.sympy_judge import CORNERS, check_activation, check_layer, check_loss, check_softmax
+from matgrad.judges.state import of_first_updates, of_update
+from matgrad.judges.sympy_judge import CORNERS, check_activation, check_layer, check_loss, verdicts
 from matgrad.layers import linear
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES
@@ -129,12 +131,13 @@ def test_constants_are_right_in_an_activation_function_inside_another_and_stay_a
 
 @pytest.mark.parametrize("name", ["softmax", "stable_softmax", "log_softmax", "stable_log_softmax"])
 def test_softmax_functions(name: str):
-    assert_right(check_softmax(name))
+    assert_right(verdicts(Subject(name, of_softmax, name)))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name: str):
-    assert_right(check_optimizer(name))
+    for claims in (of_update, of_first_updates):
+        assert_right(verdicts(Subject(name, claims, OPTIMIZERS[name])))
 
 
 def wrong(checks: list[Check]) -> list[str]:

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import chain, count
 
 from matgrad.derivation.folding import OPERATION, Fact, Folder, cost
-from matgrad.derivation.values import apply, named, names_of, number, with_operands
+from matgrad.derivation.values import apply, free_name, named, names_of, number, with_operands
 from matgrad.program.adjoint import gradients
 from matgrad.program.entries import SYMBOLIC
 from matgrad.program.program import Value, in_order
 
 Equation = tuple[Value, Value]  # a name, and what it stands for
 PIECEWISE = ("step", "sign")  # operations whose derivative is 0, except where a condition changes
+REPEATS = ("full", "row_repeat", "column_repeat")
 
 
 @dataclass
@@ -67,7 +67,8 @@ def _with_conditions(V: Value, rhs: Value, others: list[Equation]) -> list[Equat
         smooth[x] = x.operation not in PIECEWISE and (
             x.operation == "input" or any(smooth[operand] for operand in x.operands)
         )
-    wanted = {o for x in smooth if smooth[x] for o in x.operands if not smooth[o] and _length(o) > 1 and names_of(o)}
+    parts = {o for x in smooth if smooth[x] for o in x.operands if not smooth[o] and names_of(o)}
+    wanted = {o for o in parts if sum(1 for x in in_order([o]) if x.operands and x.operation not in REPEATS) > 1}
     if not wanted:
         return [(V, rhs)]
     taken = {W.name for W, _ in others}
@@ -76,15 +77,10 @@ def _with_conditions(V: Value, rhs: Value, others: list[Equation]) -> list[Equat
     for x in in_order([rhs]):
         put[x] = with_operands(x, tuple(put[o] for o in x.operands))
         if x in wanted:
-            name = next(name for name in chain(["H"], map("H{}".format, count(1))) if name not in taken)
-            taken.add(name)
-            found.append((named(name, *x.shape), put[x]))
+            found.append((named(free_name("H", taken), *x.shape), put[x]))
             put[x] = found[-1][0]
+            taken.add(put[x].name)
     return [*found, (V, put[rhs])]
-
-
-def _length(x: Value) -> int:
-    return sum(1 for y in in_order([x]) if y.operands and y.operation not in ("full", "row_repeat", "column_repeat"))
 
 
 def gradient_of(V: Value) -> Value:
@@ -122,7 +118,5 @@ def _lines(f: Feedforward, with_lines: set[Value], fold: Callable[[Value], Value
             D = gradient_of(V)
         for x, part in gradients(rhs, D, SYMBOLIC).items():
             found[x] = apply("add", found[x], part) if x in found else part
-    for x in f.wanted:
-        D = found.get(x, number(0, x.shape))
-        lines.append((gradient_of(x), fold(D)))
+    lines += [(gradient_of(x), fold(found.get(x, number(0, x.shape)))) for x in f.wanted]
     return _needed(lines, {f"D{x.name}" for x in f.wanted})

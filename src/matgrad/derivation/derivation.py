@@ -6,10 +6,9 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
-from matgrad.derivation.backpropagation import Equation, backpropagation
-from matgrad.derivation.layers import LayerSource
-from matgrad.derivation.proving import Facts, Verdict, executed, prove
-from matgrad.derivation.sources import Source, TextSource
+from matgrad.derivation.backpropagation import backpropagation
+from matgrad.derivation.proving import Verdict, executed, facts, prove
+from matgrad.derivation.sources import LayerSource, Source, TextSource
 from matgrad.derivation.values import sizes_of
 from matgrad.derivation.writing import LayerCode, Line
 from matgrad.foundation.notation import symbol
@@ -74,26 +73,19 @@ def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bo
     """
     best: Derivation | None = None
     for attempt in range(3):
-        source = _source(feedforward, name, training, named_functions=attempt < 2)
-        facts = Facts(source)
-        found = _derived(source, backpropagation(source.feedforward, facts, folded=attempt == 0), name)
+        source: Source
+        if isinstance(feedforward, str):
+            source = TextSource(feedforward, name or "New")
+        else:
+            make = feedforward if callable(feedforward) else type(feedforward)
+            source = LayerSource(make, training=training, named_functions=attempt < 2)
+        gradients = backpropagation(source.feedforward, facts(source), folded=attempt == 0)
+        written = LayerCode(name or source.class_name, source, gradients)
+        layer = executed(str(written), written.class_name)
+        proved = prove(layer, source, written.forward)
+        found = Derivation(str(written), layer, written.forward, written.backward, proved)
         if found.is_proved:
             return found
         best = best or found
     assert best is not None
     return best
-
-
-def _source(feedforward: str | MakeLayer | Layer, name: str, training: bool, named_functions: bool) -> Source:
-    if isinstance(feedforward, str):
-        return TextSource(feedforward, name or "New")
-    make = feedforward if callable(feedforward) else type(feedforward)
-    return LayerSource(make, training=training, named_functions=named_functions)
-
-
-def _derived(source: Source, gradients: list[Equation], name: str) -> Derivation:
-    f = source.feedforward
-    written = LayerCode(name or source.class_name, f, gradients, source.initial, source.functions)
-    code = str(written)
-    layer = executed(code, written.class_name)
-    return Derivation(code, layer, written.forward, written.backward, prove(layer, source, written.forward))

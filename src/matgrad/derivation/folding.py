@@ -13,10 +13,10 @@ from itertools import islice
 from itertools import product as combinations
 from typing import NamedTuple
 
-from matgrad.derivation.normal_form import Normalizer
-from matgrad.derivation.polynomials import (
+from matgrad.derivation.normal_form import (
     ONE,
     Monomial,
+    Normalizer,
     Polynomial,
     TooLongError,
     atom,
@@ -41,24 +41,15 @@ class Rule(NamedTuple):
     keep: tuple[Value, ...] = ()
 
 
-class Definition(NamedTuple):
-    """V = rhs, with the ways to solve it; one that only gives a name to a factor is always applied."""
-
-    V: Value
-    always: list[Rule]
-    options: list[Rule]
-
-
 def cost(terms: Iterable[Value]) -> int:
     """About how long it takes to read terms together: their operations, of which those on scalars count less."""
-    seen = in_order(terms)
-    return sum(_weight(x) for x in seen)
 
-
-def _weight(x: Value) -> int:
-    if not x.operands:
+    def weight(x: Value) -> int:
+        if x.operands:
+            return OPERATION // 2 if x.shape == () else OPERATION
         return 1 if x.operation == "input" else 0
-    return OPERATION // 2 if x.shape == () else OPERATION
+
+    return sum(map(weight, in_order(terms)))
 
 
 def expanded(term: Value, values: Mapping[Value, Value]) -> Value:
@@ -73,16 +64,14 @@ def expanded(term: Value, values: Mapping[Value, Value]) -> Value:
         return found
 
 
-def definition(V: Value, rhs: Value) -> Definition:
-    """The equation V = rhs and what it says about the factors of rhs."""
+def rules_of(V: Value, rhs: Value) -> list[Rule]:
+    """What the equation V = rhs says about the factors of rhs."""
     plain = Normalizer()
     try:
         p = plain(rhs)
     except TooLongError:
-        return Definition(V, [], [])
-    rules = [*_of_product(V, p, plain), *_of_logarithms(V, p)]
-    always = [rule for rule in rules if not rule.keep and rule.value == atom(V)]
-    return Definition(V, always, [rule for rule in rules if rule not in always])
+        return []
+    return [*_of_product(V, p, plain), *_of_logarithms(V, p)]
 
 
 def _of_product(V: Value, p: Polynomial, plain: Normalizer) -> Iterator[Rule]:
@@ -125,7 +114,10 @@ class Folder:
 
     def __init__(self, equations: Iterable[tuple[Value, Value]], fact: Fact) -> None:
         self.values, self.fact = dict(equations), fact
-        self.definitions = [definition(V, rhs) for V, rhs in self.values.items()]
+        # a rule that only gives a name to a factor is always applied; of the others of a definition, one at a time
+        rules = {V: rules_of(V, rhs) for V, rhs in self.values.items()}
+        self.always = [rule for V, own in rules.items() for rule in own if not rule.keep and rule.value == atom(V)]
+        self.options = [[rule for rule in own if rule not in self.always] for own in reversed(rules.values())]
         self.positive = {V for V, rhs in self.values.items() if rhs.operation in ("exp", "sqrt", "inv_sqrt")}
         self.poles = frozenset[Value]().union(*map(self._poles, self.values.values()))
         self.known: dict[Value, Value] = {}
@@ -138,7 +130,6 @@ class Folder:
             self.known[term] = min([*found, term], key=lambda x: (cost([x]), len(text(x))))
         return self.known[term]
 
-    # -- what is divided by ---------------------------------------------------------------------
     def _poles(self, term: Value) -> frozenset[Value]:
         """The factors that are divided by: where one is 0, the term has no value."""
         found = [x.operands[-1] for x in in_order([term]) if x.operation in ("reciprocal", "divide")]
@@ -164,11 +155,10 @@ class Folder:
         except TooLongError:
             return
         yield plain
-        always = [rule for d in self.definitions for rule in d.always]
         used = set(in_order([plain, term]))
-        options = [[None, *(r for r in d.options if r.factor in used)] for d in reversed(self.definitions)]
+        options = [[None, *(rule for rule in own if rule.factor in used)] for own in self.options]
         for chosen in islice(combinations(*options), MOST):
-            rules = [*always, *(rule for rule in chosen if rule)]
+            rules = [*self.always, *(rule for rule in chosen if rule)]
             values = {rule.factor: rule.value for rule in rules}
             keep = {g for rule in rules for g in rule.keep} - values.keys()
             with suppress(TooLongError, ZeroDivisionError):

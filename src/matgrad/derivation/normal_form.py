@@ -1,36 +1,265 @@
-"""The normal form of values: polynomials.
+"""The normal form of values: polynomials, which are sums of products of powers of values, element by element.
 
-Sums over rows and columns and products of matrices are expanded, and factors that do not depend on what is summed
-over are taken out of them:
+A polynomial is a map from monomials to rational numbers. A monomial is a product of powers of factors, which are
+values of shape m×n, 1×n, m×1, 1×1 or (): those with fewer rows or columns count as repeated. Sums over rows and columns
+and products of matrices are expanded, and factors that do not depend on what is summed over are taken out of them:
 
     rows_sum(A ⊙ (x 1_nᵀ)) = x ⊙ rows_sum(A)
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import reduce
+from math import gcd, lcm
 from typing import Any
 
-from matgrad.derivation.polynomials import (
-    ONE,
-    Monomial,
-    Polynomial,
-    atom,
-    build,
-    depends,
-    is_single,
-    joined,
-    monomial,
-    plus,
-    product,
-    scaled,
-    split,
-    times,
-)
-from matgrad.derivation.values import apply, is_one, number, with_operands
-from matgrad.program.program import Value
-from matgrad.program.shapes import Shape, Size
+from matgrad.derivation.values import apply, is_one, number, text, with_operands
+from matgrad.program.program import Value, in_order
+from matgrad.program.shapes import Shape, Size, size_name
+
+Monomial = tuple[tuple[Value, Fraction], ...]
+Polynomial = dict[Monomial, Fraction]
+ONE: Monomial = ()
+LONGEST = 400  # the most terms of a polynomial
+
+
+class TooLongError(ArithmeticError):
+    """A polynomial that has too many terms to be read."""
+
+
+def monomial(powers: Mapping[Value, Fraction]) -> Monomial:
+    """The product of powers, sorted."""
+    return tuple(sorted(((f, p) for f, p in powers.items() if p), key=lambda item: text(item[0])))
+
+
+def atom(f: Value, p: Fraction = Fraction(1)) -> Polynomial:
+    """f^p"""
+    return {((f, p),): Fraction(1)}
+
+
+def plus(polynomials: Iterable[Polynomial]) -> Polynomial:
+    """The sum."""
+    found: Polynomial = defaultdict(Fraction)
+    for p in polynomials:
+        for m, c in p.items():
+            found[m] += c
+    return {m: c for m, c in found.items() if c}
+
+
+def scaled(p: Polynomial, c: Fraction) -> Polynomial:
+    """c times a polynomial."""
+    return {m: c * d for m, d in p.items()} if c else {}
+
+
+def times(p: Polynomial, q: Polynomial) -> Polynomial:
+    """The product, element by element."""
+    if len(p) * len(q) > LONGEST:
+        raise TooLongError(f"a product of {len(p)} and {len(q)} terms")
+    return plus({joined(m, n): c * d} for m, c in p.items() for n, d in q.items())
+
+
+def joined(m: Monomial, n: Monomial) -> Monomial:
+    """The product of two monomials."""
+    powers: dict[Value, Fraction] = defaultdict(Fraction)
+    for f, p in (*m, *n):
+        powers[f] += p
+    return monomial(powers)
+
+
+def product(polynomials: Iterable[Polynomial]) -> Polynomial:
+    """The product of several polynomials."""
+    return reduce(times, polynomials, {ONE: Fraction(1)})
+
+
+def depends(f: Value, axis: int) -> bool:
+    """Whether a factor has more than one row, for axis 0, or column, for axis 1."""
+    return f.shape != () and not is_one(f.shape[axis])
+
+
+def split(m: Monomial, chosen: Callable[[Value], bool]) -> tuple[Monomial, Monomial]:
+    """The powers of the chosen factors, and the others."""
+    return tuple(item for item in m if chosen(item[0])), tuple(item for item in m if not chosen(item[0]))
+
+
+def is_single(m: Monomial, operation: str) -> bool:
+    """Whether a monomial is one factor, the result of this operation."""
+    return len(m) == 1 and m[0][0].operation == operation and m[0][1] == 1
+
+
+# -- terms of polynomials: common factors are taken out, and what is smaller is repeated late ---
+
+
+Powers = dict[Value, Fraction]
+SUMS = ("add", "subtract", "negative")
+
+
+def build(p: Polynomial, shape: Shape) -> Value:
+    """The polynomial as a term of this shape."""
+    if not p:
+        return number(0, shape)
+    c, common = _content(p)
+    if len(p) == 1:
+        return _monomial(common, c, shape)
+    below = tuple((f, -x) for f, x in common.items())
+    rest = {joined(m, below): d / c for m, d in p.items()}
+    total = _total(rest, _shape_of(rest, shape) if common or abs(c) != 1 else shape)
+    return _monomial({**common, total: Fraction(1)}, c, shape) if common or c != 1 else total
+
+
+def _content(p: Polynomial) -> tuple[Fraction, Powers]:
+    """The greatest common factor of all terms; sizes in denominators are taken out in any case."""
+    factors = dict.fromkeys(f for m in p for f, _ in m)
+    common: Powers = {}
+    for f in factors:
+        exponents = [dict(m).get(f, Fraction(0)) for m in p]
+        if isinstance(f.number, Size) or min(exponents) > 0:
+            common[f] = min(exponents)
+        elif max(exponents) < 0:
+            common[f] = max(exponents)
+    sign = -1 if all(c < 0 for c in p.values()) else 1
+    c = Fraction(sign * gcd(*(c.numerator for c in p.values())), lcm(*(c.denominator for c in p.values())))
+    return c, {f: x for f, x in common.items() if x}
+
+
+def _shape_of(p: Polynomial, shape: Shape) -> Shape:
+    """The smallest shape in which all factors have place; that of a scalar only if the polynomial has no matrices."""
+    matrices = [f for m in p for f, _ in m if f.shape != ()]
+    if not matrices:
+        return ()
+    return tuple(shape[k] if any(not is_one(f.shape[k]) for f in matrices) else 1 for k in (0, 1))
+
+
+# -- sums --------------------------------------------------------------------------------------
+
+
+def _total(p: Polynomial, shape: Shape) -> Value:
+    """The sum of terms, those with a plus first; terms that share a factor, or that are smaller, are added first."""
+
+    def order(item: tuple[int, Value]) -> tuple[bool, int, str]:
+        sign, term = item
+        return sign < 0, sum(1 for x in in_order([term]) if x.operands), text(term)
+
+    (sign, total), *others = sorted(_grouped(p, shape), key=order)
+    total = total if sign > 0 else apply("negative", total)
+    for sign, term in others:
+        total = apply("add" if sign > 0 else "subtract", total, term)
+    return total
+
+
+def _grouped(p: Polynomial, shape: Shape) -> list[tuple[int, Value]]:
+    """Terms with their signs."""
+    for group in (_small(p, shape), _sharing(p)):
+        if group:
+            rest = {m: c for m, c in p.items() if m not in group}
+            return [_signed(group, shape), *(_grouped(rest, shape) if rest else [])]
+    return [_signed({m: c}, shape) for m, c in p.items()]
+
+
+def _signed(p: Polynomial, shape: Shape) -> tuple[int, Value]:
+    """The sum of some terms with the sign that most of them have, and this sign."""
+    is_negative = sum(1 if c < 0 else -1 for c in p.values()) > 0
+    return (-1, build(scaled(p, Fraction(-1)), shape)) if is_negative else (1, build(p, shape))
+
+
+def _small(p: Polynomial, shape: Shape) -> Polynomial | None:
+    """Two or more terms of one smaller shape."""
+    shapes = {m: tuple(map(size_name, _shape_of({m: Fraction(1)}, shape))) for m in p}
+    for small, n in Counter(shapes.values()).items():
+        if 1 < n < len(p) and small != tuple(map(size_name, shape)):
+            return {m: c for m, c in p.items() if shapes[m] == small}
+    return None
+
+
+def _sharing(p: Polynomial) -> Polynomial | None:
+    """The terms that share the factor that most of them have, if there are two or more, and others."""
+    counts = Counter((f, x > 0) for m in p for f, x in m if f.shape != ())
+    found = [(n, len(text(f)), text(f), f, sign) for (f, sign), n in counts.items() if 1 < n < len(p)]
+    if not found:
+        return None
+    *_, factor, sign = max(found, key=lambda item: item[:3])
+    return {m: c for m, c in p.items() if any(f is factor and (x > 0) == sign for f, x in m)}
+
+
+# -- products ----------------------------------------------------------------------------------
+
+
+def _monomial(powers: Powers, c: Fraction, shape: Shape) -> Value:
+    """c times a product of powers, as a term of this shape."""
+    by_shape: dict[tuple[bool, ...], Powers] = {}
+    for f, x in powers.items():
+        by_shape.setdefault(tuple(not is_one(n) for n in f.shape), {})[f] = x
+    scalars = by_shape.pop((), {})
+    body = _matrix(by_shape, shape)
+    above, below = ([number(n)] if n != 1 else [] for n in (abs(c.numerator), c.denominator))
+    for f, x in scalars.items():
+        (above if x > 0 else below).extend(_factors(f, abs(x)))
+    found = reduce(lambda a, b: apply("hadamard", a, b), above) if above else None
+    if body is not None:
+        found = apply("scale", found, body) if found else body
+    found = reduce(lambda a, b: apply("divide", a, b), below, found or number(1))
+    return apply("negative", number(found, shape)) if c < 0 else number(found, shape)
+
+
+def _factors(f: Value, x: Fraction) -> list[Value]:
+    """f^x, for x ≥ 0, as a product."""
+    whole, rest = divmod(x, 1)
+    root = apply("sqrt", f) if rest == Fraction(1, 2) else apply("power", f, number(float(rest)))
+    return [f] * int(whole) + ([root] if rest else [])
+
+
+def _matrix(by_shape: dict[tuple[bool, ...], Powers], shape: Shape) -> Value | None:
+    """The product of all matrices, repeated to this shape; None if there are none."""
+    if not by_shape:
+        return None
+    m, n = shape
+    own, row, column = (not is_one(m), not is_one(n)), (False, True), (True, False)
+    exact = by_shape.pop(own, {})
+    smaller = {k: by_shape[k] for k in (column, row) if k in by_shape}
+    if (False, False) in by_shape:  # 1×1 is repeated with whatever is repeated, or on its own
+        side = next((k for k in (row, column) if k in smaller), row if own[1] else column)
+        x = _repeated(_product(by_shape[False, False]), (m if side[0] else 1, n if side[1] else 1))
+        (exact if side == own else smaller.setdefault(side, {}))[x] = Fraction(1)
+    repeated = [_product(powers) for powers in smaller.values()]
+    if len(repeated) == 2 and not exact:
+        return apply("matmul", *repeated)  # x yᵀ
+    return _hadamard([*(_repeated(x, shape) for x in repeated), *([_product(exact)] if exact else [])])
+
+
+def _repeated(x: Value, shape: Shape) -> Value:
+    """A smaller matrix, repeated."""
+    m, n = shape
+    if is_one(x.shape[1]) and not is_one(n):
+        x = apply("column_repeat", x, n=n)
+    return apply("row_repeat", x, m=m) if is_one(x.shape[0]) and not is_one(m) else x
+
+
+def _product(powers: Powers) -> Value:
+    """The product of powers of matrices of one shape."""
+    above: list[Value] = []
+    below: list[Value] = []
+    for f, x in sorted(powers.items(), key=_order):
+        if x < 0 and x.denominator == 2:
+            above.append(apply("inv_sqrt", f, number(0)))
+            x += Fraction(1, 2)
+        (above if x > 0 else below).extend(_factors(f, abs(x)))
+    return _hadamard([*above, *(apply("reciprocal", f) for f in below)])
+
+
+def _order(item: tuple[Value, Fraction]) -> tuple:
+    """Sums last; gradients first among the others, unless there is a sum."""
+    f, _ = item
+    return f.operation in SUMS, bool(f.operands), not (f.operation == "input" and f.name.startswith("D")), text(f)
+
+
+def _hadamard(terms: list[Value]) -> Value:
+    """A ⊙ (B ⊙ C)"""
+    return reduce(lambda found, term: apply("hadamard", term, found), reversed(terms))
+
+
+# -- from values to polynomials -----------------------------------------------------------------
 
 
 class Normalizer:
@@ -53,22 +282,20 @@ class Normalizer:
     def __call__(self, term: Value) -> Polynomial:
         """The polynomial of a term."""
         if term not in self.known:
-            self.known[term] = self._polynomial(term)
+            if term in self.keep:
+                found = atom(term)
+            elif term in self.rules:
+                found = self.rules[term]
+            elif term.operation in _RULES:
+                found = _RULES[term.operation](self, term, *term.operands)
+            else:
+                found = self.factor(with_operands(term, tuple(map(self.normal, term.operands))))
+            self.known[term] = found
         return self.known[term]
 
     def factor(self, term: Value) -> Polynomial:
         """A factor whose operands are in normal form."""
         return self.rules.get(term) or atom(term)
-
-    def _polynomial(self, term: Value) -> Polynomial:
-        if term in self.keep:
-            return atom(term)
-        if term in self.rules:
-            return self.rules[term]
-        if (rule := _RULES.get(term.operation)) is not None:
-            return rule(self, term, *term.operands)
-        operands = tuple(self.normal(x) for x in term.operands)
-        return self.factor(with_operands(term, operands))
 
     def normal(self, term: Value) -> Value:
         """The term in normal form."""
@@ -84,13 +311,8 @@ class Normalizer:
                 coefficient = c ** int(exponent) if is_whole else Fraction(1)
                 return {monomial({f: x * exponent for f, x in m}): coefficient}
         if exponent.denominator == 1 and exponent > 0:
-            found = p
-            for _ in range(int(exponent) - 1):
-                found = times(found, p)
-            return found
-        return self._power_of_factor(build(p, shape), exponent)
-
-    def _power_of_factor(self, f: Value, exponent: Fraction) -> Polynomial:
+            return reduce(times, [p] * int(exponent))
+        f = build(p, shape)
         found = self.factor(f)
         if len(found) == 1 and len(next(iter(found))) == 1:
             return self.power(found, exponent, f.shape)
@@ -177,8 +399,7 @@ class Normalizer:
                 return {other: Fraction(1)}
             if is_single(one, "Diag"):  # Diag(x) A = (x 1_nᵀ) ⊙ A
                 x = one[0][0].operands[0]
-                wanted = 0 if one is left else 1
-                x = x if depends(x, wanted) else transposed(x)
+                x = x if depends(x, 0 if one is left else 1) else transposed(x)
                 return times(self(x), {other: Fraction(1)})
         A = build({left: Fraction(1)}, (rows, inner))
         B = build({right: Fraction(1)}, (inner, columns))
@@ -186,17 +407,14 @@ class Normalizer:
 
     def transpose(self, p: Polynomial) -> Polynomial:
         """Pᵀ"""
-        return self._each(p, lambda f: self.factor(transposed(f)), ())
+        return self.each(p, lambda f: self.factor(transposed(f)), ())
 
-    def diag(self, p: Polynomial, shape: Shape) -> Polynomial:
-        """The diagonal, an n×1 matrix: diag(A ⊙ B) = diag(A) ⊙ diag(B)"""
-        return self._each(p, self._diag, (shape[0], 1))
-
-    def _each(self, p: Polynomial, of: Callable[[Value], Polynomial], shape: Shape) -> Polynomial:
+    def each(self, p: Polynomial, of: Callable[[Value], Polynomial], shape: Shape) -> Polynomial:
         """The polynomial with of(f) for every factor f."""
         return plus(times({ONE: c}, product(self.power(of(f), x, shape) for f, x in m)) for m, c in p.items())
 
-    def _diag(self, f: Value) -> Polynomial:
+    def diag(self, f: Value) -> Polynomial:
+        """The diagonal of a factor, an n×1 matrix."""
         if not (depends(f, 0) and depends(f, 1)):
             return self.factor(transposed(f) if depends(f, 1) else f)
         if f.operation == "matmul":  # diag(A B) = rows_sum(A ⊙ Bᵀ)
@@ -207,9 +425,7 @@ class Normalizer:
 
 def transposed(f: Value) -> Value:
     """Fᵀ, with the transposes of the factors of a product."""
-    if not depends(f, 0) and not depends(f, 1):
-        return f
-    if f.operation in ("identity", "Diag"):
+    if f.operation in ("identity", "Diag") or not (depends(f, 0) or depends(f, 1)):
         return f
     if f.operation == "matmul":
         A, B = f.operands
@@ -227,23 +443,23 @@ def _number(n: Normalizer, term: Value) -> Polynomial:
 
 
 def _power(n: Normalizer, term: Value, X: Value, p: Value) -> Polynomial:
-    if p.number is None or isinstance(p.number, Size):
-        return n.factor(term)
-    return n.power(n(X), Fraction(str(p.number)), X.shape)
+    is_known = p.number is not None and not isinstance(p.number, Size)
+    return n.power(n(X), Fraction(str(p.number)), X.shape) if is_known else n.factor(term)
 
 
 def _inv_sqrt(n: Normalizer, term: Value, X: Value, epsilon: Value) -> Polynomial:
-    if epsilon.number == 0:
-        return n.power(n(X), Fraction(-1, 2), X.shape)
-    return n.factor(apply("inv_sqrt", n.normal(X), epsilon))
+    is_power = epsilon.number == 0
+    return n.power(n(X), Fraction(-1, 2), X.shape) if is_power else n.factor(apply("inv_sqrt", n.normal(X), epsilon))
+
+
+def _mean(axis: int) -> Callable[[Normalizer, Value, Value], Polynomial]:
+    """The sum over rows or columns, divided by their number."""
+    return lambda n, t, X: times(n.sum_over(axis, n(X), X.shape), n.power(n.size(X.shape[axis]), Fraction(-1), ()))
 
 
 _RULES: dict[str, Callable[..., Polynomial]] = {
     "number": _number,
-    "full": lambda n, t, c: n(c),
-    "row_repeat": lambda n, t, x: n(x),
-    "column_repeat": lambda n, t, x: n(x),
-    "copy": lambda n, t, x: n(x),
+    **dict.fromkeys(("full", "row_repeat", "column_repeat", "copy"), lambda n, t, x: n(x)),
     "add": lambda n, t, A, B: plus([n(A), n(B)]),
     "subtract": lambda n, t, A, B: plus([n(A), scaled(n(B), Fraction(-1))]),
     "negative": lambda n, t, X: scaled(n(X), Fraction(-1)),
@@ -258,9 +474,9 @@ _RULES: dict[str, Callable[..., Polynomial]] = {
     "rows_sum": lambda n, t, X: n.sum_over(1, n(X), X.shape),
     "columns_sum": lambda n, t, X: n.sum_over(0, n(X), X.shape),
     "elements_sum": lambda n, t, X: n.elements_sum(n(X), X.shape),
-    "rows_mean": lambda n, t, X: times(n.sum_over(1, n(X), X.shape), n.power(n.size(X.shape[1]), Fraction(-1), ())),
-    "columns_mean": lambda n, t, X: times(n.sum_over(0, n(X), X.shape), n.power(n.size(X.shape[0]), Fraction(-1), ())),
+    "rows_mean": _mean(1),
+    "columns_mean": _mean(0),
     "dot": lambda n, t, x, y: n.elements_sum(times(n(x), n(y)), x.shape),
     "matmul": lambda n, t, A, B: n.matmul(n(A), n(B), A.shape, B.shape[1]),
-    "diag": lambda n, t, X: n.diag(n(X), X.shape),
+    "diag": lambda n, t, X: n.each(n(X), n.diag, (X.shape[0], 1)),  # diag(A ⊙ B) = diag(A) ⊙ diag(B)
 }

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fractions import Fraction
+from functools import cache
 from typing import Any, NamedTuple
 
-from matgrad.derivation.backpropagation import Feedforward
-from matgrad.derivation.polynomials import Polynomial, monomial
+from matgrad.derivation.normal_form import Polynomial, monomial
 from matgrad.derivation.sources import Source
 from matgrad.derivation.values import names_of, number, substituted
 from matgrad.derivation.writing import Line
-from matgrad.index_notation.entries import Entry
-from matgrad.index_notation.expressions import Expression, total
+from matgrad.index_notation.expressions import Entry, Expression
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
-from matgrad.judges.index_judge import is_proved, problem_of, slope_of, subsets, summed_over
+from matgrad.judges.index_judge import chained, is_proved, problem_of, subsets
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import SYMBOLIC, IndexMatrix, entry_at, symbols
 from matgrad.program.program import Value
@@ -73,7 +73,7 @@ def _verdicts(
         run = _Run(layer, values, every)
         found = {Y: _verdict(Y, run.expanded(frozenset())(run.Y), feedforward(values["X"]))}
     except ERRORS as error:
-        return {Y: _failed(Y, error)}, set()
+        return {Y: Verdict(Y, False, f"{type(error).__name__}: {error}")}, set()
     if questions.others:
         reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
         return {Y: Verdict(Y, False, reason)}, questions.ones
@@ -84,14 +84,11 @@ def _verdicts(
             for name, sides in run.sides(left, chosen):
                 found[name] = _verdict(name, *sides)
         except ERRORS as error:
-            found |= {name: _failed(name, error) for name in left.keys() - found.keys()}
+            failed = f"{type(error).__name__}: {error}"
+            found |= {name: Verdict(name, False, failed) for name in left.keys() - found.keys()}
         if all(verdict.ok for verdict in found.values()):
             break
     return found, questions.ones
-
-
-def _failed(name: str, error: Exception) -> Verdict:
-    return Verdict(name, False, f"{type(error).__name__}: {error}")
 
 
 class _Run:
@@ -107,12 +104,11 @@ class _Run:
             self.layer.backpropagate(self.Y, self.G)
 
     def _observe(self, layer: Layer, equation: Equation, value: Any) -> Any:
-        name = equation.name
-        is_wanted = equation.method == "feedforward" and name in self.names and isinstance(value, IndexMatrix)
+        is_wanted = equation.method == "feedforward" and equation.name in self.names and isinstance(value, IndexMatrix)
         if not is_wanted or any(value is V for _, V, _ in self.values):
             return value
-        V = symbols(f"{name}'", *value.shape, is_positive=value.entry.is_positive)
-        self.values.append((name, V, value))
+        V = symbols(f"{equation.name}'", *value.shape, is_positive=value.entry.is_positive)
+        self.values.append((equation.name, V, value))
         return V
 
     def expanded(self, chosen: frozenset[str]) -> Callable[[Any], Any]:
@@ -126,72 +122,51 @@ class _Run:
     def sides(self, wanted: dict[str, IndexMatrix], chosen: frozenset[str]) -> Iterator[tuple[str, tuple[Any, Any]]]:
         """Gradients that the layer computes, and those by the chain rule, with symbols for the chosen values."""
         expanded = self.expanded(chosen)
-        steps = [(self.G, expanded(self.Y))]  # gradients of values, and the values, from the last to the first
+        steps = [(self.G, expanded(self.Y), None)]  # gradients of values, and these, from the last to the first
         for name, V, value in reversed(self.values):
             if name in chosen:
-                steps.append((_chained(steps, V), expanded(value)))
+                steps.append((chained(steps, V), expanded(value), None))
         for name, V in wanted.items():
-            yield name, (expanded(getattr(self.layer, name)), _chained(steps, V))
-
-
-def _chained(steps: list[tuple[IndexMatrix, IndexMatrix]], V: IndexMatrix) -> IndexMatrix:
-    """The chain rule: the sum of the gradients of ⟨DW, W⟩ with respect to V, for the values W that follow."""
-    terms = []
-    for DW, W in steps:
-        at, slope = slope_of(W, V)
-        terms.append(summed_over(at, DW.entry.substituted(dict(zip(DW.indices, at, strict=True))) * slope))
-    return IndexMatrix(V.shape, total(terms))
+            yield name, (expanded(getattr(self.layer, name)), chained(steps, V))
 
 
 def _verdict(name: str, found: Any, expected: Any) -> Verdict:
-    if problem := problem_of(found, expected):
-        return Verdict(name, False, problem)
-    if is_proved(found, expected):
-        return Verdict(name, True)
-    return Verdict(name, False, f"the canonical forms of the entries differ: found {found}, expected {expected}")
+    problem = problem_of(found, expected)
+    if not problem and not is_proved(found, expected):
+        problem = f"the canonical forms of the entries differ: found {found}, expected {expected}"
+    return Verdict(name, not problem, problem)
 
 
-class Facts:
-    """Sums of values of a feedforward that do not depend on anything but sizes, such as rows_sum(Y) = 1."""
+def facts(source: Source) -> Callable[[Value], Polynomial | None]:
+    """A function that knows sums of values of a feedforward that are functions of sizes alone: rows_sum(Y) = 1."""
+    f = source.feedforward
+    computed = {V.name for V, _ in f.equations}
+    sizes = {n.name: n for x in f.inputs for n in x.shape if isinstance(n, Size)}
+    values: dict[Value, Value] = {}  # what stands for the inputs and for the values of feedforward
+    with suppress(*ERRORS):
+        inputs = source.values(frozenset(), False).inputs
+        found = {x: inputs[x.name].value for x in f.inputs}
+        for V, rhs in f.equations:
+            found[V] = substituted(rhs, found)
+        values = found
 
-    def __init__(self, source: Source) -> None:
-        self.f: Feedforward = source.feedforward
-        self.known: dict[Value, Polynomial | None] = {}
-        self.computed = {V.name for V, _ in self.f.equations}
-        self.sizes = {n.name: n for x in self.f.inputs for n in x.shape if isinstance(n, Size)}
-        self.values = self._values(source)
+    @cache
+    def fact(term: Value) -> Polynomial | None:
+        names = names_of(term)
+        if values and names and names <= computed and len(names) <= 2:
+            with suppress(*ERRORS):
+                return _of_sizes(entry_at(substituted(term, dict(values))), sizes)
+        return None
 
-    def __call__(self, term: Value) -> Polynomial | None:
-        """The value of a sum, if it is known."""
-        if term not in self.known:
-            names = names_of(term)
-            is_simple = bool(self.values and names) and names <= self.computed and len(names) <= 2
-            self.known[term] = self._value(term) if is_simple else None
-        return self.known[term]
+    return fact
 
-    def _values(self, source: Source) -> dict[Value, Value]:
-        """What stands for the inputs and for the values of feedforward."""
-        try:
-            inputs = source.values(frozenset(), keep_numbers=False).inputs
-            found = {x: inputs[x.name].value for x in self.f.inputs}
-            for V, rhs in self.f.equations:
-                found[V] = substituted(rhs, found)
-        except ERRORS:
-            return {}
-        return found
 
-    def _value(self, term: Value) -> Polynomial | None:
-        try:
-            return self._of_sizes(entry_at(substituted(term, dict(self.values))))
-        except ERRORS:
+def _of_sizes(e: Expression, sizes: dict[str, Size]) -> Polynomial | None:
+    """An expression in which there are only numbers and sizes."""
+    found: Polynomial = {}
+    for m, c in e.terms.items():
+        if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
             return None
-
-    def _of_sizes(self, e: Expression) -> Polynomial | None:
-        """An expression in which there are only numbers and sizes."""
-        found: Polynomial = {}
-        for m, c in e.terms.items():
-            if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
-                return None
-            powers = {number(self.sizes[f.name]): p for f, p in m if isinstance(f, Entry)}
-            found[monomial(powers)] = Fraction(c)
-        return found
+        powers = {number(sizes[f.name]): p for f, p in m if isinstance(f, Entry)}
+        found[monomial(powers)] = Fraction(c)
+    return found

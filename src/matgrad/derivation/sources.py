@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import ast
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from matgrad import matrix_operations, softmax_functions
-from matgrad.activation_functions import ACTIVATIONS, create_activation
-from matgrad.derivation.backpropagation import Feedforward
+from matgrad.activation_functions import ACTIVATIONS, ActivationFunction, create_activation
+from matgrad.backends.base import Matrix
+from matgrad.derivation.backpropagation import Equation, Feedforward
+from matgrad.derivation.values import is_one, named, substituted
+from matgrad.inspection.equations import Equation as SourceEquation
+from matgrad.inspection.observing import observed
+from matgrad.inspection.verdicts import suffixed
 from matgrad.judges import definitions
+from matgrad.judges.algebra import MakeLayer, for_equal_sizes
 from matgrad.judges.definitions import ArbitraryActivation
-from matgrad.judges.index_judge import Symbols
-from matgrad.program.entries import lifted, symbols
+from matgrad.judges.index_judge import SMALL, Symbols
+from matgrad.layers.layer import Layer
+from matgrad.program.entries import IndexMatrix, lifted, symbols
+from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import Questions, Size
 
+DRAWN = "U"  # a matrix of random numbers
 SOFTMAX = {name: getattr(softmax_functions, name) for name in definitions.SOFTMAX}
 IGNORED = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations
 TABLE = {
@@ -28,6 +38,8 @@ TABLE = {
 FUNCTIONS = (*sorted(TABLE), *SOFTMAX, *ACTIVATIONS)
 EXPECTED = "expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"
 ALLOWED = "the operators + - * / @ ** and .T, numbers, sizes, names, and operations of the table"
+BINARY = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult, ast.Pow)
+PLAIN = (ast.Name, ast.BinOp, ast.keyword, ast.expr_context, ast.unaryop, *BINARY)
 DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(\S+))?")
 
 
@@ -39,17 +51,14 @@ class Values(NamedTuple):
     questions: Questions
 
 
-class Source(ABC):
+class Source:
     """A feedforward, and its values in index notation."""
 
     class_name: str  # of the derived layer, if it is given no other
     feedforward: Feedforward
     functions: dict[str, str]  # the activation functions by their names in the equations, with their specifications
     initial: dict[str, float | None]  # what the inputs begin with, if that is known
-
-    @abstractmethod
-    def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
-        """The values of the inputs in index notation; sizes in `ones` are 1."""
+    values: Callable[[frozenset[str], bool], Values]  # of the inputs, for sizes that are 1, and whether numbers stay
 
 
 class TextSource(Source):
@@ -66,7 +75,8 @@ class TextSource(Source):
         self.initial = {}
         self.lines: list[tuple[str, str, ast.expr]] = []  # name, text and right-hand side
         self.functions: dict[str, str] = {}
-        for line in _split(text):
+        without_comments = (line.partition("#")[0] for line in text.splitlines())
+        for line in filter(None, map(str.strip, ";".join(without_comments).split(";"))):
             with _about(line):
                 self._read(line)
         if not self.lines or self.lines[-1][0] != "Y":
@@ -86,7 +96,7 @@ class TextSource(Source):
                     raise ValueError(f"expected two sizes, each 1 or a name such as N, D or K, found {size!r}")
             self.declared[name], self.initial[name] = (rows, columns), _number(value)
             return
-        match _parsed(line):
+        match ast.parse(line).body:
             case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
                 self._check_name(name, {"X", *self.declared})
                 _check(value)
@@ -142,7 +152,7 @@ class TextSource(Source):
         return value
 
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
-        """The values of the inputs in index notation; sizes in `ones` are 1."""
+        """See `Source`."""
         sizes = self._sizes(Symbols(ones).size)
         inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
 
@@ -153,26 +163,15 @@ class TextSource(Source):
         return Values({**inputs, **functions}, feedforward, Questions())
 
 
-def _split(text: str) -> list[str]:
-    """Lines, which may also be separated by semicolons; what follows # is a comment."""
-    lines = (line.partition("#")[0] for line in text.splitlines())
-    return [part.strip() for line in lines for part in line.split(";") if part.strip()]
-
-
 @contextmanager
 def _about(line: str) -> Iterator[None]:
     """Errors begin with the line that they are about."""
     try:
         yield
+    except SyntaxError as error:
+        raise ValueError(f"{line!r}: {error.msg}; {EXPECTED}") from None
     except (ValueError, TypeError, ArithmeticError) as error:
         raise ValueError(f"{line!r}: {error}") from None
-
-
-def _parsed(line: str) -> list[ast.stmt]:
-    try:
-        return ast.parse(line).body
-    except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{getattr(error, 'msg', error)}; {EXPECTED}") from None
 
 
 def _number(value: str | None) -> float | None:
@@ -188,14 +187,124 @@ def _check(node: ast.expr) -> None:
         match x:
             case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
                 raise ValueError(f"unknown operation {name!r}; known: {', '.join(FUNCTIONS)}")
-            case ast.Call(func=ast.Name(), keywords=keywords) if all(k.arg == "epsilon" for k in keywords):
-                continue
-            case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
-                continue
-            case ast.Name() | ast.Attribute(attr="T") | ast.UnaryOp(op=ast.USub()) | ast.BinOp():
-                continue
-            case ast.keyword() | ast.expr_context() | ast.unaryop():
-                continue
-            case ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.MatMult() | ast.Pow():
-                continue
-        raise ValueError(f"{ast.unparse(x) or type(x).__name__} is not allowed; expected {ALLOWED}")
+            case ast.Call(func=func, keywords=keywords):
+                is_allowed = isinstance(func, ast.Name) and all(k.arg == "epsilon" for k in keywords)
+            case ast.Constant(value=value):
+                is_allowed = isinstance(value, int | float) and not isinstance(value, bool)
+            case ast.Attribute(attr=name):
+                is_allowed = name == "T"
+            case ast.UnaryOp(op=op):
+                is_allowed = isinstance(op, ast.USub)
+            case _:
+                is_allowed = isinstance(x, PLAIN)
+        if not is_allowed:
+            raise ValueError(f"{ast.unparse(x) or type(x).__name__} is not allowed; expected {ALLOWED}")
+
+
+# -- the code of a layer -----------------------------------------------------------------------
+
+
+class LayerSource(Source):
+    """The feedforward of the layer make(D, K), in training or in evaluation mode.
+
+    Without `named_functions`, activation functions are looked into.
+    """
+
+    def __init__(self, make: MakeLayer, *, training: bool = True, named_functions: bool = True) -> None:
+        self.make: MakeLayer = for_equal_sizes(make)
+        self.training, self.example = training, self.make(*SMALL.values())
+        self.class_name = f"Derived{type(self.example).__name__}"
+        self.functions: dict[str, str] = {}
+        self.named_functions = named_functions
+        self.symbols = _NamedSymbols(self)
+        self.layer = self.symbols.layer(self.make, training=training)
+        self.feedforward = self._traced()
+        values = _attributes(self.example)
+        self.initial = {x.name: _constant(values.get(x.name)) for x in self.feedforward.inputs}
+
+    def _traced(self) -> Feedforward:
+        """The equations that feedforward executes, with what they depend on."""
+        paths = {id(part): path for path, part in self.layer.walk()}
+        equations: list[Equation] = []
+        parameters = [getattr(part, name).value for _, part in self.layer.walk() for name in part.parameters]
+        taken = {"X", *(x.name for x in parameters)}
+
+        def observe(part: Layer, equation: SourceEquation, value: Any) -> Any:
+            if not isinstance(value, IndexMatrix) or not value.value.operands:
+                return value
+            name = plain_name(suffixed(equation.name, paths[id(part)]))
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            found = symbols(name, *value.shape)
+            equations.append((found.value, value.value))
+            return found
+
+        X = symbols("X", self.symbols.size("N"), self.layer.input_size)
+        with observed((part for _, part in self.layer.walk()), observe):
+            Y: Any = self.layer.feedforward(X)
+        if not isinstance(Y, IndexMatrix) or not Y.shape:
+            raise TypeError(f"{type(self.example).__name__}.feedforward: expected a matrix, found {Y!r}")
+        if not equations or equations[-1][0] is not Y.value or Y.value.name != "Y":
+            equations.append((named("Y" if "Y" not in taken else "Y_", *Y.shape), Y.value))
+        known = {x: named(DRAWN, *x.shape) for x in in_order(rhs for _, rhs in equations) if is_drawn(x)}
+        equations = [(V, substituted(rhs, known)) for V, rhs in equations]
+        wanted = [*parameters, X.value]
+        found = Feedforward([], wanted, equations, tuple(self.example.intermediates))
+        leaves = {x for x in in_order(rhs for _, rhs in found.equations) if x.operation == "input"}
+        found.inputs = sorted((leaves | set(wanted)) - {V for V, _ in found.equations}, key=lambda x: x.name)
+        return found
+
+    def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
+        """See `Source`."""
+        of_layer = Symbols(ones, keep_numbers)
+        layer = of_layer.layer(self.make, training=self.training)
+        values = _attributes(layer) | {"X": of_layer.symbols("X", of_layer.size("N"), layer.input_size)}
+        for x in self.feedforward.inputs:
+            if x.name == DRAWN:
+                Y: Any = layer.clone().feedforward(values["X"])
+                drawn = next(x.name for x in in_order([Y.value]) if is_drawn(x))
+                values[DRAWN] = symbols(drawn, *(n if is_one(n) else of_layer.size(n.name) for n in x.shape))
+        return Values(values, layer.feedforward, of_layer.questions)
+
+
+def _attributes(layer: Layer) -> dict[str, Any]:
+    """The attributes of a layer and its parts, by names that Python can have."""
+    return {plain_name(suffixed(name, path)): x for path, part in layer.walk() for name, x in vars(part).items()}
+
+
+def _constant(value: Any) -> Any:
+    """The number that all elements of a matrix are, or None; a number itself."""
+    if isinstance(value, np.ndarray):
+        return value.flat[0] if np.ptp(value) == 0 else None
+    return value
+
+
+def is_drawn(x: Value) -> bool:
+    """Whether a value is a matrix of random numbers."""
+    return x.operation == "input" and x.name.startswith(f"{DRAWN}.")
+
+
+class _NamedSymbols(Symbols):
+    """Symbols whose names Python can have; activation functions are known by their names."""
+
+    def __init__(self, source: LayerSource) -> None:
+        super().__init__()
+        self.source = source
+
+    def own_symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Matrix:
+        """The matrix of this name."""
+        return symbols(plain_name(name), *shape, is_positive=not shape)  # a number that is a symbol is not 0
+
+    def _attribute(self, part: Layer, name: str, value: Any, other: Any) -> Any:
+        if isinstance(value, ActivationFunction) and self.source.named_functions:
+            if any(isinstance(x, np.ndarray) for x in vars(value).values()):
+                return value  # it has matrices of the layer, which sets it anew
+            self.source.functions[plain_name(name)] = repr(value)
+            return ArbitraryActivation(plain_name(name))
+        return super()._attribute(part, name, value, other)
+
+
+def plain_name(name: str) -> str:
+    """A name that Python can have: W_1 for W.1"""
+    return name.replace(".", "_")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import lru_cache
+from itertools import chain, count
 from typing import Any
 
 from matgrad.program.entries import SYMBOLIC, lifted, result, symbols
@@ -51,12 +53,14 @@ def sizes_of(value: Value) -> tuple[Any, ...]:
     return tuple(map(size_name, value.shape))
 
 
+def free_name(letter: str, taken: Container[str]) -> str:
+    """The letter, with a number if it is taken."""
+    return next(name for name in chain([letter], map(f"{letter}{{}}".format, count(1))) if name not in taken)
+
+
 def is_one(n: Any) -> bool:
     """Whether a size is the number 1."""
     return isinstance(n, int) and n == 1
-
-
-# -- text --------------------------------------------------------------------------------------
 
 
 class _Texts(CodePrinter):

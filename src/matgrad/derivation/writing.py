@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain, count
 from textwrap import indent
 from typing import NamedTuple
 
 from matgrad import matrix_operations
-from matgrad.derivation.backpropagation import Equation, Feedforward
-from matgrad.derivation.values import sizes_of
+from matgrad.derivation.backpropagation import Equation
+from matgrad.derivation.sources import Source
+from matgrad.derivation.values import free_name, sizes_of
 from matgrad.program.operations import ROWS
 from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import size_name
@@ -57,7 +57,8 @@ def written(
     `names` has what is computed already, and gets what is computed here; `taken` are names that are not free.
     """
     own = {rhs: V.name for V, rhs in equations}
-    repeated = {*_repeated([rhs for _, rhs in equations], names), *shared}
+    uses = _visible([rhs for _, rhs in equations if rhs not in names], names)
+    repeated = {x for x, n in uses.items() if n > 1 and x.operation not in VIEWS and x not in names}.union(shared)
     lines: list[Line] = []
     printer = CodePrinter(names, like)
 
@@ -97,35 +98,22 @@ def _visible(terms: list[Value], names: dict[Value, str]) -> Counter[Value]:
     return Counter({x: uses[x] for x in found})
 
 
-def _repeated(terms: list[Value], names: dict[Value, str]) -> set[Value]:
-    """The terms that are written more than once, and are long enough for a name."""
-    uses = _visible([x for x in terms if x not in names], names)
-    return {x for x, n in uses.items() if n > 1 and x.operation not in VIEWS and x not in names}
-
-
 def _new_name(x: Value, taken: set[str]) -> str:
     """A name: E for an exponential, otherwise a letter for a matrix, a row, a column or a scalar."""
-    letter = "E" if x.operation == "exp" else "A" if 1 not in sizes_of(x) and x.shape else "s"
-    return next(name for name in chain([letter], map(f"{letter}{{}}".format, count(1))) if name not in taken)
+    return free_name("E" if x.operation == "exp" else "A" if 1 not in sizes_of(x) and x.shape else "s", taken)
 
 
 class LayerCode:
     """The code of a layer with these feedforward and gradient equations."""
 
-    def __init__(
-        self,
-        name: str,
-        f: Feedforward,
-        gradients: list[Equation],
-        initial: dict[str, float | None],
-        functions: dict[str, str],
-    ) -> None:
-        self.f, self.initial, self.functions = f, initial, functions
-        given = [x for x in (*f.wanted, *(x for x in f.inputs if x not in f.wanted)) if x.name != "X" and x in f.inputs]
+    def __init__(self, name: str, source: Source, gradients: list[Equation]) -> None:
+        self.source, self.f = source, source.feedforward
+        f = self.f
+        given = [x for x in (*f.wanted, *f.inputs) if x.name != "X" and x in f.inputs]
         self.given = {x.name: x for x in given}  # what the constructor sets
         names: dict[Value, str] = {}
         taken = {x.name for x in f.inputs} | {V.name for V, _ in f.equations} | {D.name for D, _ in gradients}
-        taken |= {"N", "D", "K", f.DY.name, *functions}
+        taken |= {"N", "D", "K", f.DY.name, *source.functions}
         inner = {x for x in in_order(rhs for _, rhs in f.equations) if x.operation not in VIEWS}
         shared = inner.intersection(in_order(rhs for _, rhs in gradients))
         self.forward = written(f.equations, names, taken, "X", shared)
@@ -138,8 +126,8 @@ class LayerCode:
     def __str__(self) -> str:
         docstring = ";  ".join(f"{line.name} = {line.code}" for line in self.forward)
         attributes = ["keeps_size = True"] if self.f.Y.shape and size_name(self.f.Y.shape[1]) == "D" else []
-        attributes += [f"parameters = {_tuple(self.parameters)}"] if self.parameters else []
-        attributes += [f"intermediates = {_tuple(self.intermediates)}"] if self.intermediates else []
+        for name, found in (("parameters", self.parameters), ("intermediates", self.intermediates)):
+            attributes += [f"{name} = {tuple(found)}".replace("'", '"')] if found else []
         more = sorted({str(n) for x in self.given.values() for n in sizes_of(x)} - {"D", "K", "1"})
         return TEMPLATE.format(
             name=self.class_name,
@@ -162,7 +150,7 @@ class LayerCode:
             line = "\n".join(["from matgrad.matrix_operations import (", *(f"    {name}," for name in table), ")"])
         weights = any("initial_weights" in line for line in self._settings())
         return [
-            *(["from matgrad.activation_functions import create_activation"] if self.functions else []),
+            *(["from matgrad.activation_functions import create_activation"] if self.source.functions else []),
             *([line] if table else []),
             *(["from matgrad.weight_initializers import initial_weights"] if weights else []),
         ]
@@ -173,27 +161,23 @@ class LayerCode:
         lines = []
         for name, x in self.given.items():
             shape = ", ".join(names.get(str(n), str(n)) for n in sizes_of(x))
-            lines.append(f"self.{name} = {_initial(x, self.initial.get(name), shape)}")
-        lines += [f'self.{name} = create_activation("{text}")' for name, text in self.functions.items()]
+            lines.append(f"self.{name} = {_initial(x, self.source.initial.get(name), shape)}")
+        lines += [f'self.{name} = create_activation("{text}")' for name, text in self.source.functions.items()]
         return [*lines, *(['self.set_optimizer("GradientDescent")'] if self.parameters else [])]
 
     # -- methods ----------------------------------------------------------------------------------
     def _method(self, lines: list[Line], known: list[str], also: list[str]) -> str:
         """The body of a method with these lines: what they need, the equations, and what is stored."""
         words, own = _words(lines), {line.name for line in lines}
-        attributes = [*also, *self.intermediates, *self.given, *self.functions]
+        attributes = [*also, *self.intermediates, *self.given, *self.source.functions]
         unpacked = [x for x in attributes if x in words and x not in own and x not in known]
         sizes = self._sizes(words, known, unpacked)
-        body = [*(_assigned(unpacked, [f"self.{x}" for x in unpacked])), *sizes]
+        body = [*_assigned(unpacked, [f"self.{x}" for x in unpacked]), *sizes]
         body += [*([""] if body else []), *(f"{line.name} = {line.code}" for line in lines), ""]
-        if known == ["X"]:
-            stored = ["X", *self.intermediates]
-            body += [*_assigned([f"self.{x}" for x in stored], stored), f"return {self.f.Y.name}"]
-        else:
-            gradients = {f"D{x.name}" for x in self.f.wanted}
-            stored = [line.name for line in lines if line.name in gradients]
-            body += _assigned([f"self.{x}" for x in stored], stored)
-        return _indented(8, *body)
+        is_forward, gradients = known == ["X"], {f"D{x.name}" for x in self.f.wanted}
+        stored = ["X", *self.intermediates] if is_forward else [x.name for x in lines if x.name in gradients]
+        body += _assigned([f"self.{x}" for x in stored], stored)
+        return _indented(8, *body, *([f"return {self.f.Y.name}"] if is_forward else []))
 
     def _sizes(self, words: set[str], known: list[str], unpacked: list[str]) -> list[str]:
         """``N, D = X.shape``, for sizes that are used, from the first matrices that have them.
@@ -230,10 +214,6 @@ def _words(lines: list[Line]) -> set[str]:
 
 def _assigned(left: list[str], right: list[str]) -> list[str]:
     return [f"{', '.join(left)} = {', '.join(right)}"] if left else []
-
-
-def _tuple(names: list[str]) -> str:
-    return str(tuple(names)).replace("'", '"')
 
 
 def _indented(n: int, *lines: str) -> str:

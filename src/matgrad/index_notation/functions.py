@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 from matgrad.foundation.numbers import recognized
-from matgrad.index_notation.entries import FIRST, checked_name, new_index
 from matgrad.index_notation.expressions import (
+    FIRST,
     ONE,
     ZERO,
     Change,
@@ -19,11 +20,14 @@ from matgrad.index_notation.expressions import (
     Expression,
     Factor,
     Index,
+    Monomial,
     Powers,
     UndefinedError,
     as_expression,
+    checked_name,
     monomial_key,
     multiplied,
+    new_index,
     of,
     product,
     total,
@@ -84,14 +88,14 @@ def arbitrary(name: str) -> Function:
 
 def _exp(e: Expression) -> Expression:
     """exp(a + c·b) = exp(a)·exp(b)^c, and exp(c·log(a)) = a^c"""
-    found = []
-    for m, c in e.terms.items():
+
+    def of_term(m: Monomial, c: Fraction) -> Expression:
         match m:
-            case ((Applied(function=function, argument=a), p),) if function is log and p == 1:
-                found.append(power(a, c))
-            case _:
-                found.append(of(Applied(exp, Expression({m: Fraction(1)})), c))
-    return multiplied(found)
+            case ((Applied(function=function, argument=a), 1),) if function is log:
+                return power(a, c)
+        return of(Applied(exp, Expression({m: Fraction(1)})), c)
+
+    return multiplied(of_term(m, c) for m, c in e.terms.items())
 
 
 def _log(e: Expression) -> Expression:
@@ -114,9 +118,6 @@ def _log_of_factor(f: Factor) -> Expression:
 
 exp: Function = Function("exp", lambda e: exp(e), _exp, is_positive=True)
 log: Function = Function("log", lambda e: power(e, Fraction(-1)), _log)
-
-
-# -- others ------------------------------------------------------------------------------------
 
 
 def _erf(e: Expression) -> Expression | None:
@@ -146,9 +147,6 @@ def raised(e: Expression, p: Expression) -> Expression:
     return power(e, p.constant)
 
 
-# -- conditions --------------------------------------------------------------------------------
-
-
 class Step(Condition):
     """[e ≥ 0]"""
 
@@ -162,12 +160,11 @@ class Step(Condition):
 
     def rewritten(self, powers: Powers) -> Expression | None:
         """[a ≥ 0]·[b ≥ 0] is 0 if a + b < 0, and [b ≥ 0] if a > b."""
-        for f in powers:
-            if isinstance(f, Step) and f is not self:
-                if (-self.argument - f.argument).is_positive:
-                    return ZERO
-                if (self.argument - f.argument).is_positive:
-                    return product((g, p) for g, p in powers.items() if g is not self)
+        for f in (f for f in powers if isinstance(f, Step) and f is not self):
+            if (-self.argument - f.argument).is_positive:
+                return ZERO
+            if (self.argument - f.argument).is_positive:
+                return product((g, p) for g, p in powers.items() if g is not self)
         return None
 
 
@@ -185,9 +182,6 @@ def step(e: Expression) -> Expression:
 
 def _first_coefficient(e: Expression) -> Fraction:
     return e.terms[min(e.terms, key=monomial_key)]
-
-
-# -- maxima ------------------------------------------------------------------------------------
 
 
 class Maximum(Factor):
@@ -234,21 +228,15 @@ def _maximum(k: Index, e: Expression) -> Expression:
 
 # -- the exact numbers that floating-point numbers stand for ------------------------------------
 
-_TWO, _THREE = as_expression(2), as_expression(3)
-IRRATIONALS = (
-    (sqrt(_TWO), math.sqrt(2)),
-    (sqrt(_THREE), math.sqrt(3)),
-    (PI, math.pi),
-    (1 / PI, 1 / math.pi),
-    (sqrt(PI), math.sqrt(math.pi)),
-    (1 / sqrt(PI), 1 / math.sqrt(math.pi)),
-    (sqrt(_TWO * PI), math.sqrt(2 * math.pi)),
-    (1 / sqrt(_TWO * PI), 1 / math.sqrt(2 * math.pi)),
-    (sqrt(_TWO / PI), math.sqrt(2 / math.pi)),
-    (exp(ONE), math.e),
-    (log(_TWO), math.log(2)),
-    (1 / log(_TWO), 1 / math.log(2)),
-)
+
+def irrationals(sqrt: Callable[[Any], Any], pi: Any, e: Any, log_2: Any) -> tuple[Any, ...]:
+    """The irrational numbers of which multiples are recognized."""
+    roots = (sqrt(2), sqrt(3), sqrt(pi), 1 / sqrt(pi), sqrt(2 * pi), 1 / sqrt(2 * pi), sqrt(2 / pi))
+    return (*roots, pi, 1 / pi, e, log_2, 1 / log_2)
+
+
+FLOATS = irrationals(math.sqrt, math.pi, math.e, math.log(2))
+IRRATIONALS = irrationals(lambda x: sqrt(as_expression(x)), PI, exp(ONE), log(as_expression(2)))
 
 
 def exact(x: float) -> Expression:
@@ -257,5 +245,5 @@ def exact(x: float) -> Expression:
         return as_expression(x)
     if not math.isfinite(x):
         raise ArithmeticError(f"expected a finite number, found {x}")
-    factor, irrational = recognized(x, IRRATIONALS) or (Fraction(x), None)
+    factor, irrational = recognized(x, zip(IRRATIONALS, FLOATS, strict=True)) or (Fraction(x), None)
     return (ONE if irrational is None else irrational) * factor

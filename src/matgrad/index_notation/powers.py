@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
 
 from matgrad.index_notation.expressions import (
     ZERO,
@@ -43,16 +42,8 @@ def power(e: Expression, p: Fraction) -> Expression:
     return root(c, p) * product((powers | ({base: p} if base else {})).items())
 
 
-class Parts(NamedTuple):
-    """e = coefficient · content · base"""
-
-    coefficient: Fraction
-    content: Powers
-    base: Base | None = None
-
-
-def parts(e: Expression, whole: bool) -> Parts:
-    """The parts of an expression that is not 0, whose powers are (c·f·b)^p = c^p·f^p·b^p.
+def parts(e: Expression, whole: bool) -> tuple[Fraction, Powers, Base | None]:
+    """The parts c·f·b of an expression that is not 0, whose powers are (c·f·b)^p = c^p·f^p·b^p.
 
     For exponents p that are not whole, c and f are positive.
     """
@@ -64,24 +55,24 @@ def parts(e: Expression, whole: bool) -> Parts:
         raise UndefinedError("division by 0")
     if len(rest.terms) == 1:
         c, more, base = _parts_of_monomial(rest, whole)
-        return Parts(c, _times(content, more), base)
+        return c, _times(content, more), base
     lead, units = leading(rest)
     c = rest.terms[lead] if whole else abs(rest.terms[lead])
     rest = (rest * product((f, -x) for f, x in units.items())).scaled(1 / c)
-    return Parts(c, _times(content, units), Base(rest))
+    return c, _times(content, units), Base(rest)
 
 
-def _parts_of_monomial(e: Expression, whole: bool) -> Parts:
+def _parts_of_monomial(e: Expression, whole: bool) -> tuple[Fraction, Powers, Base | None]:
     ((m, c),) = e.terms.items()
     content = {f: x for f, x in m if whole or f.is_positive}
     rest = {f: x for f, x in m if f not in content}
     if c > 0 and list(rest.values()) == [1]:  # it is positive where the power is defined
         content, rest = content | rest, {}
     if whole or (c > 0 and not rest):
-        return Parts(c, content)
+        return c, content, None
     if not rest:
         raise UndefinedError("a root of a negative number")
-    return Parts(abs(c), content, Base(Expression({tuple(rest.items()): Fraction(1 if c > 0 else -1)})))
+    return abs(c), content, Base(Expression({tuple(rest.items()): Fraction(1 if c > 0 else -1)}))
 
 
 def _times(a: Powers, b: Powers) -> Powers:
@@ -134,7 +125,8 @@ class Base(Factor):
     @cached_property
     def is_whole(self) -> bool:
         """Whether it has no parts of which whole powers can be taken."""
-        return parts(self.expression, whole=True) == Parts(Fraction(1), {}, self)
+        c, content, base = parts(self.expression, whole=True)
+        return c == 1 and not content and base == self
 
     def rewritten(self, powers: Powers) -> Expression | None:
         """Natural powers are expanded, and others reduced."""
@@ -158,9 +150,6 @@ class Base(Factor):
         """l^(-1)·s^p = (l^(-1)·s^(p+1) - ±s^p) / r, which leaves no negative exponents of l"""
         higher = product(_times(powers, {self: Fraction(1)}).items())
         return (higher - product(_times(powers, self.lead).items()).scaled(self.sign)) * self.rest ** Fraction(-1)
-
-
-# -- constants ---------------------------------------------------------------------------------
 
 
 class Constant(Factor):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product as combinations
 
-from matgrad.index_notation.entries import Entry
-from matgrad.index_notation.expressions import Expression, Factor, of, product
+from matgrad.index_notation.expressions import Entry, Expression, Factor, of, product
 from matgrad.index_notation.functions import Applied, Maximum
 from matgrad.index_notation.powers import Base
 from matgrad.index_notation.sums import Sum

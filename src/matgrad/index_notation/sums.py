@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, permutations
 from itertools import product as combinations
 from math import factorial, prod
 from typing import Any
 
-from matgrad.index_notation.entries import FIRST, Delta, new_index, size
 from matgrad.index_notation.expressions import (
+    FIRST,
     Change,
+    Delta,
     Expression,
     Factor,
     Index,
@@ -26,8 +27,10 @@ from matgrad.index_notation.expressions import (
     is_natural,
     monomial_key,
     multiplied,
+    new_index,
     of,
     product,
+    size,
     substituted,
     total,
 )
@@ -126,50 +129,19 @@ def _sum(bound: Bound, m: Monomial) -> Expression:
     return of(factor).scaled(c)
 
 
-Groups = list[list[list[Index]]]  # those that may be exchanged, each in classes of which any order is the same
-
-
 def _orders(bound: Bound, m: Monomial) -> Iterator[list[Index]]:
-    """The indices, by size, in every order; if these are too many, not where they differ or can be exchanged."""
-    groups: Groups = [[[i] for i in group] for group in _by(lambda i: (i.size,), bound)]
-    if _number(groups) > FEW:
-        groups = [_twins(group, m) for group in _by(lambda i: (i.size, _role(i, bound, m)), bound)]
-    if _number(groups) > MANY:
+    """The indices, by size, in every order; if these are too many, only where their roles are the same."""
+    groups = _by(lambda i: (i.size,), bound)
+    if prod(factorial(len(group)) for group in groups) > FEW:
+        groups = _by(lambda i: (i.size, _role(i, bound, m)), bound)
+    if prod(factorial(len(group)) for group in groups) > MANY:
         raise UndefinedError(f"a sum over {len(bound)} indices has too many forms")
-    for orders in combinations(*map(_arrangements, groups)):
+    for orders in combinations(*map(permutations, groups)):
         yield [i for order in orders for i in order]
 
 
 def _by(key: Callable[[Index], tuple[Any, ...]], indices: Bound) -> list[list[Index]]:
     return [list(group) for _, group in groupby(sorted(indices, key=key), key)]
-
-
-def _twins(indices: list[Index], m: Monomial) -> list[list[Index]]:
-    """The indices in classes of those whose exchange does not change a monomial."""
-    classes: list[list[Index]] = []
-    for i in indices:
-        twins = (x for x in classes if substituted(m, {i: x[0], x[0]: i}) == Expression({m: Fraction(1)}))
-        found = next(twins, None)
-        if found is None:
-            classes.append([i])
-        else:
-            found.append(i)
-    return classes
-
-
-def _arrangements(classes: list[list[Index]]) -> Iterator[list[Index]]:
-    """All orders of the members of classes, those of each class in one order."""
-    if not any(classes):
-        yield []
-    for number, members in enumerate(classes):
-        if members:
-            rest = [members[1:] if k == number else x for k, x in enumerate(classes)]
-            yield from ([members[0], *order] for order in _arrangements(rest))
-
-
-def _number(groups: Groups) -> int:
-    """The number of orders."""
-    return prod(factorial(sum(map(len, x))) // prod(factorial(len(y)) for y in x) for x in groups)
 
 
 def _role(i: Index, bound: Bound, m: Monomial) -> list[str]:

@@ -7,8 +7,16 @@ from fractions import Fraction
 from typing import Any
 
 from matgrad.foundation.notation import function_symbol, parenthesized, symbol
-from matgrad.index_notation.entries import Delta, Entry
-from matgrad.index_notation.expressions import Expression, Factor, Index, Monomial, is_natural, monomial_key
+from matgrad.index_notation.expressions import (
+    Delta,
+    Entry,
+    Expression,
+    Factor,
+    Index,
+    Monomial,
+    is_natural,
+    monomial_key,
+)
 from matgrad.index_notation.functions import Applied, Maximum, Step
 from matgrad.index_notation.powers import Base
 from matgrad.index_notation.sums import Sum
@@ -82,8 +90,12 @@ class Text:
 
     # -- notation -------------------------------------------------------------------------------
     in_parentheses: Callable[[str], str] = "({})".format
+    divisor: Callable[[str], str] = in_parentheses  # a sum below a line
     condition, at_least_zero = "[{}]".format, "{} ≥ 0".format
     derivative, times = "∂{}/∂{}".format, "{}·{}".format
+    applied: Callable[[str, str], str] = "{}({})".format
+    other: Callable[[str], str] = str  # a constant such as π
+    words: Callable[[str], str] = str  # a remark
 
     def number(self, c: Fraction, others: list[Any]) -> str:
         """A number before other factors."""
@@ -94,10 +106,6 @@ class Text:
         product, divisor = "·".join(above), "·".join(below)
         return product if not below else f"{product} / {divisor if len(below) == 1 else f'({divisor})'}"
 
-    def divisor(self, x: str) -> str:
-        """A sum below a line."""
-        return self.in_parentheses(x)
-
     def exponent(self, p: Fraction) -> str:
         """p, in parentheses if it needs them."""
         return str(p) if is_natural(p) else f"({p})"
@@ -106,26 +114,18 @@ class Text:
         """name_ij"""
         return name + ("_" + "".join(indices) if indices else "")
 
-    def applied(self, function: str, x: str) -> str:
-        """f(x)"""
-        return f"{function}({x})"
-
     def over(self, what: str, indices: Iterable[str], x: str) -> str:
         """Σ_k x, or max_k(x)"""
         return f"{what}_{''.join(indices)}{' ' if what == 'Σ' else ''}{x}"
 
-    def other(self, key: str) -> str:
-        """A constant such as π."""
-        return key
-
 
 class Latex(Text):
-    """Expressions in LaTeX."""
+    """Expressions in LaTeX; a sum below a line needs no parentheses."""
 
-    in_parentheses = staticmethod(parenthesized)
-    at_least_zero = r"{} \geq 0".format
+    in_parentheses, divisor = staticmethod(parenthesized), str
+    at_least_zero, exponent, words = r"{} \geq 0".format, "{{{}}}".format, r"\text{{{}}}".format
     derivative, times = r"\frac{{\partial {}}}{{\partial {}}}".format, r"{}\,{}".format
-    exponent = "{{{}}}".format
+    other = staticmethod(lambda key: r"\pi" if key == "π" else key)
 
     def number(self, c: Fraction, others: list[Any]) -> str:
         """A number, as a fraction if it is one."""
@@ -135,10 +135,6 @@ class Latex(Text):
         """A fraction."""
         product, divisor = r"\,".join(above), r"\,".join(below)
         return product if not below else rf"\frac{{{product}}}{{{divisor}}}"
-
-    def divisor(self, x: str) -> str:
-        """A sum below a line, which needs no parentheses."""
-        return x
 
     def entry(self, name: str, indices: list[str]) -> str:
         """x_{ij}, with the symbols of the paper."""
@@ -154,10 +150,6 @@ class Latex(Text):
         """A sum or a maximum."""
         operator = {"Σ": r"\sum", "max": r"\max"}[what]
         return f"{operator}_{{{''.join(indices)}}} {x}"
-
-    def other(self, key: str) -> str:
-        """A constant such as π."""
-        return r"\pi" if key == "π" else key
 
 
 def _is_exponential(f: Factor) -> bool:

@@ -106,16 +106,16 @@ def gradient_checks(layer: Layer, X: Matrix, algebra: SymbolicAlgebra) -> list[C
     for V in watch.variables("", algebra.is_same):
         part = watch.parts[V.path]
         prefix = f"{cls.__name__}.{V.path} " if V.path else ""
-        about = type(part), V.equation.name, V.equation.origin, sizes
+        about = type(part), V.equation.name, V.equation.origin
         if V.problem:  # in evaluation mode a part may have nothing to do
             wrong, note = (f"is wrong: {V.problem}", "") if part.training else ("", V.problem)
-            checks.append(judged(*about, wrong, prefix=prefix, note=note))
+            checks.append(judged(*about, sizes, wrong, prefix=prefix, note=note))
             continue
         own, of_own, symbols = watch, value, V.value  # parameters and the input of the layer are symbols already
         if V.position is not None or (V.path and V.name == "X"):
             symbols = algebra.symbols(suffixed(V.name, V.path), *V.value.shape)
             own, of_own, _ = _run(layer, X, algebra, V, symbols)
-        checks.append(algebra.verdict(*about, own.gradient(V), algebra.gradient(of_own, symbols), prefix))
+        checks.append(algebra.claim(*about, own.gradient(V), algebra.gradient(of_own, symbols), prefix=prefix))
     return checks
 
 

@@ -7,9 +7,9 @@
     from matgrad.judges.suite import explain
     print(explain("SoftmaxLayer.DZ"))
 
-`claims`, `lemmas` and `derivations` state what is claimed, with the definitions in `definitions`; `algebra` has the
+`claims` and `lemmas` state what is claimed, with the definitions in `definitions`; `algebra` has the
 interface of a judge, `suite` all claims about the package and plugins, which `matgrad verify` runs. An
-`Explanation` has the steps of a proof, which `explanations` and `explained_layers` find.
+`Explanation` has the steps of a proof, which `explanations` finds.
 """
 
 from matgrad.judges.index_judge import prove_activation, prove_layer, prove_loss, prove_softmax

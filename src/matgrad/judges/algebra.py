@@ -9,9 +9,11 @@ them is in their files only.
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,6 +21,7 @@ import numpy as np
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.numbers import generator, preserved_generator
 from matgrad.inspection.equations import last_line
+from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.verdicts import Check, crash, gradient_checks, judged, suffixed
 from matgrad.judges.definitions import definition_of
 from matgrad.layers.base import check_layers
@@ -26,6 +29,7 @@ from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import hadamard, uniform
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.shapes import size_name
 from matgrad.sparse.matrix import SparseMatrix
 
 T = TypeVar("T")
@@ -94,25 +98,11 @@ class Algebra:
         """N, D or K"""
         return self.sizes[name]
 
-    def is_one(self, size: Any) -> bool:
-        """Whether a size is 1."""
-        return bool(size == 1)
-
-    def sum(self, f: Callable[[Any], Any], size: Any) -> Any:
-        """Σ_i f(i), for entries"""
-        return sum(map(f, range(size)))
-
-    def total(self, f: Callable[[Any], Any], size: Any) -> Any:
-        """Σ_i f(i), for scalars"""
-        return sum(map(f, range(size)))
-
-    def row(self, X: Any, i: Any) -> Any:
-        """x_i, the i-th row of X"""
-        return X[i : i + 1, :]
-
-    def scaled(self, A: Any, g: Any) -> Any:
-        """A times the scalar in the 1×1 matrix g."""
-        return A * g[0, 0]
+    is_one: Callable[[Any], bool] = staticmethod(lambda size: bool(size == 1))
+    sum: Callable[..., Any] = staticmethod(lambda f, size: sum(map(f, range(size))))  # Σ_i f(i), for entries
+    total: Callable[..., Any] = sum  # the same for scalars
+    row: Callable[..., Any] = staticmethod(lambda X, i: X[i : i + 1, :])  # x_i, the i-th row of X
+    scaled: Callable[..., Any] = staticmethod(lambda A, g: A * g[0, 0])  # A times the scalar in the 1×1 matrix g
 
     # -- what losses are given -------------------------------------------------------------------
     def output(self, loss: LossFunction, N: Any, K: Any) -> Any:
@@ -136,36 +126,27 @@ class Algebra:
         """The function whose derivatives are right: the code itself or, for a judge that cannot take them, another."""
         return thing
 
-    def verdict(
-        self,
-        thing: type | Callable[..., Any],
-        quantity: str,
-        origin: tuple[str, str],
-        about: str,
-        found: Any,
-        expected: Any,
-        prefix: str = "",
-    ) -> Check:
-        """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
-        method, problem = self.compared(found, expected)
-        check = judged(thing, quantity, origin, about, problem, method=method, start=self.started, prefix=prefix)
-        self.started = time.perf_counter()
-        return check
-
     def claim(
         self,
         thing: type | Callable[..., Any],
         quantity: str,
-        code: Callable[..., Any],
+        code: Callable[..., Any] | tuple[str, str],
         found: Any,
         expected: Any,
         remark: str = "",
+        prefix: str = "",
     ) -> Check:
-        """The verdict on a quantity that a method or function computes; without something expected, it says so."""
-        origin, about = last_line(code), ", ".join(x for x in (self.about, remark) if x)
+        """The verdict on a quantity that a class or function computes by some code, a function or its place and source.
+
+        Without something expected, it says so.
+        """
+        origin, about = last_line(code) if callable(code) else code, ", ".join(x for x in (self.about, remark) if x)
         if expected is None:
             return judged(thing, quantity, origin, about, "", note=f"{quantity} {UNDEFINED}")
-        return self.verdict(thing, quantity, origin, about, found, expected)
+        method, problem = self.compared(found, expected)
+        check = judged(thing, quantity, origin, about, problem, method=method, start=self.started, prefix=prefix)
+        self.started = time.perf_counter()
+        return check
 
 
 Claims = Callable[[Any, Any], Iterable[Check]]  # of an algebra and a thing: the verdicts on it
@@ -183,40 +164,46 @@ class Subject:
     claims: Claims
     thing: Any
     is_basic: bool = False  # whether it is about a batch in training mode
+    judges: tuple[str, ...] = ()  # their names, if not all can judge it
 
 
 def attempts(subject: Subject, algebra: Callable[[bool], Algebra]) -> list[Check]:
     """The verdicts with symbols for the numbers of a class or, if it decides something by them, with the numbers.
 
     algebra(False) has symbols, algebra(True) the numbers. If the code raises errors with both, the verdict says where.
+    Something of which nothing is compared is not right.
     """
     for keep_numbers in (False, True):
         a = algebra(keep_numbers)
-        a.name = a.name or subject.name
+        a.name, a.started = a.name or subject.name, time.perf_counter()
         try:
-            return run(a, subject)
+            checks = list(subject.claims(a, subject.thing))
         except Exception as error:  # whatever the code of a user leads to
-            failed = crash(error, a.about, a.name)
-    return [failed]
+            checks = [crash(error, a.about, a.name)]
+            continue
+        if all(check.ok for check in checks) and all(check.note for check in checks):
+            nothing = f"{a.name} has nothing to check"
+            checks.append(Check(a.name, "?", "", a.about, "none", 0.0, False, nothing))
+        break
+    return checks
 
 
 def at_all(cls: type[Algebra], subject: Subject, settings: Iterable[Mapping[str, Any]]) -> list[Check]:
     """The verdicts of algebras of a class with several settings, such as sizes."""
-
-    def judged_with(setting: Mapping[str, Any]) -> list[Check]:
-        return attempts(subject, lambda keep_numbers: cls(**setting, keep_numbers=keep_numbers))
-
-    return [check for setting in settings for check in judged_with(setting)]
+    algebras = [partial(lambda setting, keep: cls(**setting, keep_numbers=keep), setting) for setting in settings]
+    return [check for algebra in algebras for check in attempts(subject, algebra)]
 
 
-def run(a: Algebra, subject: Subject) -> list[Check]:
-    """The verdicts in one algebra; something of which nothing is compared is not right."""
-    a.started = time.perf_counter()
-    checks = list(subject.claims(a, subject.thing))
-    if all(check.ok for check in checks) and all(check.note for check in checks):
-        about = f"{a.name} has nothing to check"
-        return [*checks, Check(a.name, "?", "", a.about, "none", 0.0, False, about)]
-    return checks
+def shape_problem(found: Any, expected: Any, kind: Any, what: str) -> str:
+    """Why something cannot be a matrix of this kind with the sizes of another; '' if it can."""
+    if found is None:
+        return "found nothing, expected a matrix"
+    if isinstance(found, np.ndarray):
+        return f"found a NumPy array, expected a matrix {what}: {USE_THE_TABLE}"
+    if not isinstance(found, kind):
+        return f"found {found!r}, expected a matrix"
+    sizes = [" × ".join(str(size_name(n)) for n in A.shape) or "1" for A in (found, expected)]
+    return "" if sizes[0] == sizes[1] else "found a matrix of size {}, expected {}".format(*sizes)
 
 
 class SymbolicAlgebra(Algebra):
@@ -237,20 +224,18 @@ class SymbolicAlgebra(Algebra):
     as_matrix: Callable[[Any], Any]  # the 1×1 matrix of a scalar
 
     own_symbols: Callable[..., Any]  # like `symbols`, in a layer
-    made: Callable[
-        [MakeLayer], tuple[Layer, Layer]
-    ]  # a layer, and one with other sizes, which tells what depends on them
-    size_of: Callable[
-        [int, int, str], Any
-    ]  # the size that is a number in the first of these, and another in the second
+    # a layer, and one with other sizes, which tells what depends on them
+    made: Callable[[MakeLayer], tuple[Layer, Layer]]
+    # the size that is a number in the first of these, and another in the second
+    size_of: Callable[[int, int, str], Any]
 
     def layer(self, make: MakeLayer, *, training: bool | None = None) -> Layer:
         """The layer with symbols for its matrices and numbers, parts included, by default in its own mode."""
         with preserved_generator():
-            made, other = self.made(make)
-        self.name = type(made).__name__
-        check_layers([made])
-        layer = made.clone()
+            layer, other = self.made(make)
+        self.name = type(layer).__name__
+        check_layers([layer])
+        layer = layer.clone()
         for (path, part), (_, like) in zip(layer.walk(), other.walk(), strict=True):
             part.training = part.training if training is None else training
             for name, value in list(vars(part).items()):
@@ -325,20 +310,35 @@ def chain(start: Any, *links: tuple[str, Any]) -> Iterator[Step]:
         start = A
 
 
+Steps = Callable[..., Iterable[Step]]  # of an algebra and of what is given
+
+
 @dataclass(frozen=True)
 class Lemma:
-    """A lemma, property or derivation of the paper, with a function that yields its steps in an algebra."""
+    """A lemma, property or derivation of the paper, with a function that yields its steps in an algebra.
+
+    A matrix is given by its sizes, such as `X="m n"`, `y="1 K > 0"` or `f="n 1 of x"`, and a size by a number for the
+    judges that need one.
+    """
 
     name: str
     label: str  # in the paper: of the equation, or of its section if the equation has none
-    function: Callable[..., Iterable[Step]]
-    sizes: dict[str, int]  # their names, each with a number for judges that need one
+    function: Steps
+    given: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, function: Callable[..., Iterable[Step]], label: str, **sizes: int) -> Lemma:
-        """The lemma whose steps the function yields, with the function's name."""
-        return cls(function.__name__.replace("_", " "), label, function, sizes)
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of the sizes."""
+        return {name: x for name, x in self.given.items() if isinstance(x, int)}
 
-    def steps(self, algebra: Algebra) -> Iterable[Step]:
+    def steps(self, a: SymbolicAlgebra) -> Iterable[Step]:
         """The steps, in an algebra."""
-        return self.function(algebra, **{name: algebra.size(name) for name in self.sizes})
+        known: dict[str, Any] = {"1": 1} | {name: a.size(name) for name in self.sizes}
+        for name, text in self.given.items():
+            match text.split() if isinstance(text, str) else ():
+                case rows, columns, "of", x:
+                    known[name] = a.functions(name, (known[rows], known[columns]), known[x])
+                case rows, columns, *positive:
+                    known[name] = a.symbols(name, known[rows], known[columns], is_positive=bool(positive))
+        wanted = inspect.signature(self.function).parameters
+        return self.function(a, **{name: x for name, x in known.items() if name in wanted})

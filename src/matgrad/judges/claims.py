@@ -11,7 +11,7 @@ from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.inspection.equations import assignment, last_line, relative_path
 from matgrad.inspection.verdicts import Check, feedforward_values, judged, origin_of
-from matgrad.judges.algebra import UNDEFINED, Algebra, Lemma, MakeLayer, SymbolicAlgebra
+from matgrad.judges.algebra import Algebra, Lemma, MakeLayer, SymbolicAlgebra
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
 
@@ -24,13 +24,12 @@ def of_layer(a: Algebra, make: MakeLayer) -> Iterator[Check]:
     a.about = ", ".join(x for x in (a.about, act, "" if layer.training else "evaluation") if x)
     define = a.defined(layer)
     if define is None:
-        where = assignment(cls, "feedforward", "Y")
-        yield judged(cls, "feedforward", where.origin, a.about, "", note=f"feedforward {UNDEFINED}")
+        yield a.claim(cls, "feedforward", assignment(cls, "feedforward", "Y").origin, None, None)
     else:
         expected = define(X)
         found = feedforward_values(layer.clone(), X, expected)
         for name, value in expected.items():
-            yield a.verdict(cls, name, origin_of(layer, name), a.about, found[name], value)
+            yield a.claim(cls, name, origin_of(layer, name), found[name], value)
     yield from a.gradients(layer, X)
 
 

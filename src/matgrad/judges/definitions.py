@@ -8,6 +8,7 @@ class from outside the package has no definition.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matgrad import activation_functions as activations
@@ -66,17 +67,10 @@ def _linear(e: Algebra, layer: Any, X: Any, name: str = "Z") -> Values:
     W, b = layer.W, layer.b
     values = _dropout(e, layer, W)
 
-    def weight(k: Any, j: Any) -> Any:
-        return W[k, j] * (values["R"][k, j] if values else 1)
-
     def entry(i: Any, k: Any) -> Any:
-        return e.sum(lambda j: X[i, j] * weight(k, j), X.shape[1]) + b[e.first, k]
+        return e.sum(lambda j: X[i, j] * W[k, j] * (values["R"][k, j] if values else 1), X.shape[1]) + b[e.first, k]
 
     return values | {name: e.matrix((X.shape[0], W.shape[0]), entry)}
-
-
-def _linear_layer(e: Algebra, layer: Any, X: Any) -> Values:
-    return _linear(e, layer, X, "Y")
 
 
 def _of_entries(f: Callable[[Algebra, Any, Any, Any, Any], Any]) -> Callable[[Algebra, Any, Any], Values]:
@@ -135,14 +129,12 @@ def _batch_normalization(e: Algebra, layer: Any, X: Any) -> Values:
 
 def _layer_normalization(e: Algebra, layer: Any, X: Any) -> Values:
     """y_ij = γ_j·(x_ij - μ_i)/√(σ_i² + ε) + β_j, with the mean μ_i and the variance σ_i² of the i-th row"""
-    column, D, epsilon = (X.shape[0], 1), e.number(X.shape[1]), e.number(layer.epsilon)
-    mu = e.matrix(column, lambda i, _: e.sum(lambda j: X[i, j], X.shape[1]) / D)
+    D = e.number(X.shape[1])
+    mu = e.matrix((X.shape[0], 1), lambda i, _: e.sum(lambda j: X[i, j], X.shape[1]) / D)
     R = e.matrix(X.shape, lambda i, j: X[i, j] - mu[i, e.first])
-    Sigma = e.matrix(column, lambda i, _: e.sum(lambda j: (X[i, j] - mu[i, e.first]) ** 2, X.shape[1]) / D)
-    S = e.matrix(column, lambda i, _: 1 / e.sqrt(Sigma[i, _] + epsilon))
-    Z = e.matrix(X.shape, lambda i, j: (X[i, j] - mu[i, e.first]) * S[i, e.first])
-    Y = e.matrix(X.shape, lambda i, j: layer.gamma[e.first, j] * Z[i, j] + layer.beta[e.first, j])
-    return {"mu": mu, "R": R, "Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
+    values = {"mu": mu, "R": R} | _rms_normalization(e, layer, R)
+    Y, beta = values["Y"], layer.beta
+    return values | {"Y": e.matrix(X.shape, lambda i, j: Y[i, j] + beta[e.first, j])}
 
 
 def _rms_normalization(e: Algebra, layer: Any, X: Any) -> Values:
@@ -156,7 +148,7 @@ def _rms_normalization(e: Algebra, layer: Any, X: Any) -> Values:
 
 
 LAYERS: dict[type[Layer], Callable[[Algebra, Any, Any], Values]] = {
-    layers.LinearLayer: _linear_layer,
+    layers.LinearLayer: partial(_linear, name="Y"),
     layers.ActivationLayer: _of_entries(
         lambda e, layer, Z, i, k: ACTIVATIONS[type(layer.act)](e, layer.act, Z[i, k], k)
     ),
@@ -257,12 +249,9 @@ def _huber(e: Algebra, y: Any, t: Any, loss: Any) -> Any:
 
 def _multi_margin(e: Algebra, Y: Any, T: Any, loss: Any) -> Any:
     """Σ_i Σ_k (1 - t_ik)·max(0, m + y_ik - Σ_j t_ij·y_ij) / K"""
-
-    def term(i: Any, k: Any) -> Any:
-        own = e.sum(lambda j: T[i, j] * Y[i, j], Y.shape[1])
-        return (1 - T[i, k]) * _at_least_zero(e, e.number(loss.margin) + Y[i, k] - own)
-
-    return e.sum(lambda i: e.sum(lambda k: term(i, k), Y.shape[1]), Y.shape[0]) / e.number(Y.shape[1])
+    own = e.matrix((Y.shape[0], 1), lambda i, _: e.sum(lambda j: T[i, j] * Y[i, j], Y.shape[1]) - e.number(loss.margin))
+    terms = e.matrix(Y.shape, lambda i, k: (1 - T[i, k]) * _at_least_zero(e, Y[i, k] - own[i, e.first]))
+    return _sum(lambda e, x, t, loss: x)(e, terms, T, loss) / e.number(Y.shape[1])
 
 
 def _at_least_zero(e: Algebra, x: Any) -> Any:

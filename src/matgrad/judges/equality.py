@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mpmath
-import numpy as np
 import sympy as sp
 
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.foundation.numbers import recognized
-from matgrad.inspection.faults import USE_THE_TABLE
+from matgrad.index_notation.functions import FLOATS, irrationals
+from matgrad.judges.algebra import shape_problem
 
 DIGITS, MORE_DIGITS = 60, 1000  # the latter where the former give 1/0, such as for 1 / (1 - tanh(500))
 TOLERANCE, FLOAT_TOLERANCE = mpmath.mpf(10) ** -30, mpmath.mpf(10) ** -11  # relative to numbers above 1
@@ -28,48 +27,31 @@ LARGE = 100  # the number of operations in a difference above which algebra is n
 MANY = 40  # the number of elements above which it is not tried
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """How two matrices were compared, and what is wrong with the first; '' if they are equal."""
+def compare(found: Any, expected: sp.Matrix) -> tuple[str, str]:
+    """How two matrices are compared as functions of their symbols, 'algebra' or 'points', and what is wrong, or ''.
 
-    method: str  # 'algebra' or 'points', see `Check`
-    problem: str = ""  # the end of a sentence that begins with the name of what was compared
-
-    @property
-    def ok(self) -> bool:
-        """Whether they are equal."""
-        return not self.problem
-
-
-def compare(found: Any, expected: sp.Matrix) -> Comparison:
-    """Whether two matrices are equal as functions of the symbols in them."""
+    The latter is the end of a sentence that begins with the name of the first.
+    """
     if problem := problem_of(found, expected):
-        return Comparison("algebra", f"is wrong: {problem}")
+        return "algebra", f"is wrong: {problem}"
     unknown = [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a - b != 0]
     pairs = [(found[i], expected[i]) for i in unknown]
     try:
         wrong = _first_difference(pairs)
     except ArithmeticError as error:
-        return Comparison("points", f"is wrong: {error}")
+        return "points", f"is wrong: {error}"
     if wrong is None:
         is_proved = len(pairs) <= MANY and all(_is_zero(a - b) for a, b in pairs)
-        return Comparison("algebra" if is_proved else "points")
+        return "algebra" if is_proved else "points", ""
     row, column = divmod(unknown[wrong], found.shape[1])
     entries = f"\n  found     {found[row, column]}\n  expected  {expected[row, column]}"
-    return Comparison("points", f"is wrong at row {row}, column {column}:{entries}")
+    return "points", f"is wrong at row {row}, column {column}:{entries}"
 
 
 def problem_of(found: Any, expected: sp.Matrix) -> str:
     """Why they cannot be equal, whatever the symbols stand for; '' if they can."""
-    if found is None:
-        return "found nothing, expected a matrix"
-    if isinstance(found, np.ndarray):
-        return f"found a NumPy array, expected a matrix of symbols: {USE_THE_TABLE}"
-    if not isinstance(found, sp.MatrixBase):
-        return f"found {found!r}, expected a matrix"
-    if found.shape != expected.shape:
-        sizes = (" × ".join(map(str, A.shape)) for A in (found, expected))
-        return "found a matrix of size {}, expected {}".format(*sizes)
+    if problem := shape_problem(found, expected, sp.MatrixBase, "of symbols"):
+        return problem
     for i, x in enumerate(found):
         if not isinstance(x, sp.Expr) or x.has(sp.zoo, sp.nan, sp.oo, -sp.oo):
             row, column = divmod(i, found.shape[1])
@@ -141,12 +123,6 @@ def symbols(name: str, rows: int, columns: int, *, positive: bool | None = None)
     return SympyMatrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True, positive=positive))
 
 
-IRRATIONALS = (
-    *(sp.sqrt(2), sp.sqrt(3), sp.pi, sp.sqrt(sp.pi), sp.sqrt(2 * sp.pi), sp.sqrt(2 / sp.pi)),
-    *(1 / sp.sqrt(sp.pi), 1 / sp.sqrt(2 * sp.pi), 1 / sp.pi, sp.E, sp.log(2), 1 / sp.log(2)),
-)
-
-
 def exact(value: Any) -> Any:
     """A matrix or expression with exact numbers for those of its floating-point numbers that stand for one."""
     floats = value.atoms(sp.Float) if isinstance(value, sp.MatrixBase | sp.Basic) else ()
@@ -158,7 +134,7 @@ def exact_number(x: float) -> sp.Expr:
 
     Any other number is left as it is, and what has it is compared only as precisely as floating-point numbers are.
     """
-    found = recognized(x, ((c, float(c)) for c in IRRATIONALS))
+    found = recognized(x, zip(irrationals(sp.sqrt, sp.pi, sp.E, sp.log(2)), FLOATS, strict=True))
     if found is None:
         return sp.Float(x)
     factor, irrational = found

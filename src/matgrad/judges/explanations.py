@@ -1,24 +1,34 @@
-"""A proof that can be read: equations, one after the other, each with the rule or definition that it is by."""
+"""A proof that can be read: equations, one after the other, each with the rule or definition that it is by.
+
+Those of a layer go from the output backwards, by the chain rule, value by value. The values of feedforward have names,
+so that an expression has a few of them in it instead of all that they stand for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.notation import document, escape
-from matgrad.index_notation.entries import FIRST, Entry, delta, new_index
-from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal
+from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor, Index, delta, is_equal, new_index
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
-from matgrad.inspection.verdicts import Check
-from matgrad.judges.algebra import Lemma
+from matgrad.inspection.equations import Equation
+from matgrad.inspection.observing import observed
+from matgrad.inspection.variables import drop_gradients, input_changed
+from matgrad.inspection.verdicts import Check, feedforward_values, suffixed
+from matgrad.judges.algebra import Lemma, MakeLayer, for_equal_sizes
 from matgrad.judges.claims import by_rows
-from matgrad.judges.index_judge import Symbols, entry_of, put
+from matgrad.judges.index_judge import Symbols, chained, entry_of, put, slope_of
+from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.program.entries import IndexMatrix
+from matgrad.typesetting.latex import latex_equation
 
 Definition = tuple[IndexMatrix, IndexMatrix]  # symbols, and what they stand for
 Written = Callable[[Text], str]  # a part of an equation, written by a writer of text or of LaTeX
@@ -62,28 +72,6 @@ class Explanation:
     ) -> None:
         """Another line, whose right side is an expression."""
         self.lines.append(Line(rule, left, written(value, names), value, matrices, latex))
-
-    def expanded(self, e: Expression) -> Expression:
-        """The expression with all definitions put in."""
-        for V, value in self.definitions:
-            e = put(e, V, value)
-        return e
-
-    def gaps(self) -> Iterator[Line]:
-        """The lines that are not proved to be equal to an earlier one: none, or the explanation is wrong.
-
-        That is the line before or, if a left side is repeated, the line where it was first.
-        """
-        values: dict[str, Expression | None] = {}
-        name = ""
-        for line in self.lines:
-            name = line.left(Text()) if line.left else name
-            before = values.setdefault(name, line.value) if line.other is None else line.other
-            if before is not line.value and not self._is_equal(before, line.value):
-                yield line
-
-    def _is_equal(self, a: Expression | None, b: Expression | None) -> bool:
-        return a is not None and b is not None and is_equal(self.expanded(a), self.expanded(b))
 
     def __str__(self) -> str:
         """As text: numbered steps, with the rule before the equation."""
@@ -154,13 +142,6 @@ def explained_value(check: Check, name: str, found: IndexMatrix, expected: Index
     return explanation
 
 
-def _defined(symbols: Symbols, thing: Any, *matrices: IndexMatrix) -> Any:
-    """What a function is by its definition, which is proved to be equal to it."""
-    define = symbols.defined(thing)
-    assert define is not None
-    return define(*matrices)
-
-
 def _differentiate(
     found: Explanation, name: str, Y: IndexMatrix, X: IndexMatrix, at: tuple[Index, ...], names: Names, remark: str = ""
 ) -> tuple[Written, Expression]:
@@ -176,9 +157,9 @@ def _differentiate(
 def explain_activation(symbols: Symbols, make: Callable[[], ActivationFunction], check: Check) -> Explanation:
     """f(x) by its definition, or f'(x) from f(x)."""
     act, X = symbols.numbers(make()), symbols.symbols("X", symbols.size("N"), symbols.size("K"))
-    Y, D = act(X), act.gradient(X)
-    if check.name.endswith(".value"):
-        return explained_value(check, "Y", Y, _defined(symbols, act, X))
+    Y, D, define = act(X), act.gradient(X), symbols.defined(act)
+    if check.name.endswith(".value") and define:
+        return explained_value(check, "Y", Y, define(X))
     explanation, (i, j), (k, l) = Explanation(check), X.indices, map(new_index, (X.rows, X.columns))
     names = own_names(X) | {index: letter for index, letter in ((k, "k"), (l, "l")) if index != FIRST}
     _differentiate(explanation, "Y", Y, X, (k, l), names)
@@ -194,25 +175,19 @@ def explain_loss(symbols: Symbols, make: Callable[[], LossFunction], check: Chec
     weights = (symbols.symbols("s", N, 1),) if "weighted" in check.sizes else ()
     quantity = check.name.rpartition(".")[2]
     value: Any = by_rows(symbols, loss, Y, T, *weights) if weights and quantity != "value" else loss(Y, T, *weights)
-    if quantity == "value" and not weights and symbols.defined(loss):
-        return explained_value(check, "L", value, IndexMatrix((), _defined(symbols, loss, Y, T)))
+    if quantity == "value" and not weights and (define := symbols.defined(loss)):
+        return explained_value(check, "L", value, IndexMatrix((), define(Y, T)))
     if quantity in ("value", "is_mean"):
         of_rows = by_rows(symbols, loss, Y, T, *weights)
         return explained_value(check, "L", value, of_rows / (N if loss.is_mean else 1))
     explanation, at = Explanation(check), tuple(map(new_index, (Y.rows, Y.columns)))
     names: Names = dict(zip(at, "ij", strict=True))
     left, slope = _differentiate(explanation, "L", value, Y, at, names, f"; {OF_DELTA}")
-    if quantity == "mean_gradient":
-        if weights or not loss.is_mean:
-            explanation.add(
-                "the mean over the examples",
-                lambda writer: writer.times(writer.quotient(["1"], ["N"]), left(writer)),
-                slope / symbols.number(N),
-                names,
-            )
-        found = loss.mean_gradient(Y, T, *weights)
-    else:
-        found = loss.gradient(Y, T)
+    is_mean = quantity == "mean_gradient"
+    if is_mean and (weights or not loss.is_mean):
+        mean = partial(lambda left, writer: writer.times(writer.quotient(["1"], ["N"]), left(writer)), left)
+        explanation.add("the mean over the examples", mean, slope / symbols.number(N), names)
+    found: Any = loss.mean_gradient(Y, T, *weights) if is_mean else loss.gradient(Y, T)
     explanation.add(SAME, None, found[at], names, check.source)
     return explanation
 
@@ -220,10 +195,10 @@ def explain_loss(symbols: Symbols, make: Callable[[], LossFunction], check: Chec
 def explain_softmax(symbols: Symbols, name: str, check: Check) -> Explanation:
     """A softmax function by its definition, or its Jacobian from the function."""
     f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
-    D = symbols.size("D")
-    if check.name == f.__name__:
+    D, define = symbols.size("D"), symbols.defined(f)
+    if check.name == f.__name__ and define:
         X = symbols.symbols("X", symbols.size("N"), D)
-        return explained_value(check, "Y", f(X), _defined(symbols, f, X))
+        return explained_value(check, "Y", f(X), define(X))
     x = symbols.symbols("x", 1, D)
     y, explanation, k = f(x), Explanation(check), new_index(x.columns)
     names, at = {x.indices[1]: "i", k: "j"}, (x.indices[0], k)
@@ -232,9 +207,7 @@ def explain_softmax(symbols: Symbols, name: str, check: Check) -> Explanation:
     explanation.definitions.append((Y, y))
     if (short := folded(slope, entry_of(Y), y.entry)) != slope:
         explanation.add("definition of Y", None, short, names)
-    J = of_row(x)
-    found = J.entry.substituted(dict(zip(J.indices, (x.indices[1], k), strict=True)))
-    explanation.add(SAME, None, found, names, check.source)
+    explanation.add(SAME, None, of_row(x)[x.indices[1], k], names, check.source)
     return explanation
 
 
@@ -242,17 +215,198 @@ def explain_lemma(symbols: Symbols, lemma: Lemma, check: Check) -> Explanation:
     """The steps of a lemma, with the entry that both sides of each have."""
     explanation, before, known = Explanation(check), 0, ""
     for position, step in enumerate(lemma.steps(symbols), 1):
-        sides = [entry_written(side, step.left.indices, own_names(step.left)) for side in ("left", "right")]
-        right = written(step.left.entry, own_names(step.left))
-        if before and right(Text()) == known:
-            right = _as_in(before)
+        names = own_names(step.left)
+        sides = [entry_written(side, step.left.indices, names) for side in ("left", "right")]
+        right = written(step.left.entry, names)
+        if right(Text()) == known:
+            right = partial(lambda words, writer: writer.words(words), f"as in step {before}")
         else:
             before, known = position, right(Text())
-        left = lambda writer, sides=sides: " = ".join(side(writer) for side in sides)  # noqa: E731
+        left = partial(lambda sides, writer: " = ".join(side(writer) for side in sides), sides)
         explanation.lines.append(Line(step.text, left, right, step.left.entry, other=step.right.entry))
     return explanation
 
 
-def _as_in(step: int) -> Written:
-    words = f"as in step {step}"
-    return lambda writer: rf"\text{{{words}}}" if isinstance(writer, Latex) else words
+# -- layers -------------------------------------------------------------------------------------
+
+
+class Value(NamedTuple):
+    """A value of feedforward: symbols for it, and what it is in terms of those before it."""
+
+    name: str
+    symbols: IndexMatrix
+    value: IndexMatrix
+    gradient: IndexMatrix  # symbols for the gradient of the loss with respect to it
+    equation: Equation | None
+
+
+def explain_layer(symbols: Symbols, make: MakeLayer, check: Check) -> Explanation:
+    """How a gradient of the layer make(D, K) follows from its feedforward, or a value from its definition."""
+    layer = symbols.layer(for_equal_sizes(make))
+    X = symbols.own_symbols("X", symbols.size("N"), layer.input_size)
+    path = check.name.partition(" ")[0].partition(".")[2] if " " in check.name else ""
+    quantity = check.name.rpartition(".")[2]
+    define = symbols.defined(layer.clone())
+    definitions = define(X) if define else {}
+    if not path and quantity in definitions:
+        found = feedforward_values(layer, X, definitions)[quantity]
+        return explained_value(check, quantity, found, definitions[quantity])
+    return _Run(layer, X, symbols).explanation(check, path, quantity)
+
+
+class _Run:
+    """One run of a layer in which every value of feedforward is replaced by symbols with its name.
+
+    In `found` are the gradients that the layer computes, in terms of these symbols and of those for the gradients of
+    later values.
+    """
+
+    def __init__(self, layer: Layer, X: IndexMatrix, symbols: Symbols) -> None:
+        self.layer, self.X, self.symbols = layer.clone(), X, symbols
+        self.parts = dict(self.layer.walk())
+        self.values: dict[str, Value] = {}
+        self.found: dict[str, Any] = {}
+        self.equations: dict[str, Equation] = {}
+        with ExitStack() as stack:
+            stack.enter_context(observed(self.parts.values(), self._hook))
+            for path, part in self.parts.items():
+                if path:
+                    stack.enter_context(input_changed(part, partial(self._named, suffixed("X", path))))
+            Y: Any = self.layer.feedforward(X)
+            output = next((x for x in self.values.values() if x.symbols.entry == Y.entry), None)
+            self.output = output or self.values[entry_of(self._named("Y", Y)).name]
+            drop_gradients(self.layer)
+            self.layer.backpropagate(self.output.symbols, self.output.gradient)
+        for path, part in self.parts.items():
+            self.found |= {suffixed(f"D{name}", path): getattr(part, f"D{name}", None) for name in part.parameters}
+            if not path or suffixed("DX", path) not in self.found:  # symbols were put for what a part computes
+                self.found[suffixed("DX", path)] = part.DX
+
+    def _hook(self, layer: Layer, equation: Equation, value: Any) -> Any:
+        path = next(path for path, part in self.parts.items() if part is layer)
+        name = suffixed(equation.name, path)
+        self.equations[name] = equation
+        if equation.method == "feedforward":
+            return self._named(name, value, equation)
+        self.found[name] = value
+        of = self.values.get(suffixed(equation.name[1:], path)) if equation.name.startswith("D") else None
+        return of.gradient if of and isinstance(value, IndexMatrix) else value
+
+    def _named(self, name: str, value: Any, equation: Equation | None = None) -> Any:
+        """Symbols for a value."""
+        if not isinstance(value, IndexMatrix):
+            return value
+        V = self.symbols.own_symbols(name, *value.shape, is_positive=value.entry.is_positive)
+        name = entry_of(V).name
+        gradient = self.symbols.own_symbols(f"D{name}", *value.shape)
+        self.values[name] = Value(name, V, value, gradient, equation)
+        return V
+
+    # -- the explanation of one gradient, DV ------------------------------------------------------
+    def explanation(self, check: Check, path: str, quantity: str) -> Explanation:
+        """What is given, the values of feedforward, the gradients of these from the last to the first, and the code.
+
+        V, which can be any matrix, has no definition.
+        """
+        name, part, output = suffixed(quantity, path), self.parts[path], self.output
+        own = self.values.get(suffixed(quantity[1:], path))
+        is_parameter = quantity[1:] in part.parameters
+        V = getattr(part, quantity[1:]) if is_parameter else own.symbols if own else self.X
+        between = self._between(V)
+        # gradients, each in terms of later ones, and values, each in terms of earlier ones
+        values = [x for x in self.values.values() if x.symbols is not V]
+        gradients = [(x.gradient, self._total(x.symbols)) for x in values if x.name != output.name]
+        found = Explanation(check, definitions=[*gradients, *((x.symbols, x.value) for x in reversed(values))])
+
+        at = output.symbols.indices, own_names(output.symbols)
+        loss = slope_written(lambda writer: writer.other("L"), entry_written(output.name, *at))
+        left = entry_written(entry_of(output.gradient).name, *at)
+        found.lines.append(Line("given: the gradient of the loss L with respect to the output", left, loss))
+        for x in between:
+            of, code, names = "the output", "", own_names(x.symbols)
+            if x.equation:
+                of, code = "feedforward", f"{x.equation.name} = {x.equation.source.partition(' = ')[2]}"
+            left = entry_written(x.name, x.symbols.indices, names)
+            found.add(f"definition of {x.name} by {of}", left, x.value.entry, names, code, _latex(x.equation, part))
+        for x in reversed(between[:-1]):
+            self._differentiate(found, x.symbols, entry_of(x.gradient).name, between)
+        if not depends_on(output.symbols.entry, V):
+            self._differentiate(found, V, name, between)
+        self._compare(found, name, part)
+        return found
+
+    def _between(self, V: IndexMatrix) -> list[Value]:
+        """The values between V and the output, in order, the output included."""
+        forward: list[Value] = []
+        for value in self.values.values():
+            if any(depends_on(value.value.entry, U) for U in (V, *(x.symbols for x in forward))):
+                forward.append(value)
+        backward = [self.output]
+        for value in reversed(forward):
+            if value.name != self.output.name and any(depends_on(x.value.entry, value.symbols) for x in backward):
+                backward.append(value)
+        return backward[::-1]
+
+    def _uses(self, V: IndexMatrix) -> list[Value]:
+        return [x for x in self.values.values() if depends_on(x.value.entry, V)]
+
+    def _total(self, V: IndexMatrix) -> IndexMatrix:
+        """The chain rule over all values w that v occurs in, which are put back into their slopes."""
+        return chained(((x.gradient, x.value, x.symbols) for x in self._uses(V)), V)
+
+    def _differentiate(self, found: Explanation, V: IndexMatrix, name: str, between: list[Value]) -> None:
+        """The chain rule, the derivatives in it, and what they give together."""
+        own, terms = own_names(V), []
+        lines: list[tuple[str, Written | None, Expression, Names]] = []
+        left, v = (entry_written(x, V.indices, own) for x in (name, entry_of(V).name))
+        uses = [x for x in self._uses(V) if any(x.name == y.name for y in between)]
+        for of in uses:
+            new, slope = slope_of(of.value, V)
+            short = folded(slope, entry_of(of.symbols), of.value.entry)
+            names = own | {k: x for k, x in zip(new, "kl", strict=False) if k != FIRST}
+            w, dw = (entry_written(x, new, names) for x in (of.name, entry_of(of.gradient).name))
+            derivative = slope_written(w, v)
+            terms.append(partial(_term, dw, derivative, [names[k] for k in new if k != FIRST]))
+            rules = rules_of(of.value.entry, entry_of(V).at(*(new_index(i.size) for i in V.indices)))
+            lines.append(("; ".join(rules) or "it does not occur", derivative, slope, names))
+            if short != slope:
+                lines.append((f"definition of {of.name}", None, short, names))
+        plain = chained(((x.gradient, x.value, None) for x in self._uses(V)), V).entry
+        rule = f"chain rule: L depends on {v(Text())} by way of {', '.join(x.name for x in uses)}"
+        found.lines.append(Line(rule, left, lambda writer: " + ".join(term(writer) for term in terms), plain))
+        for line in lines:
+            found.add(*line)
+        found.add(f"the derivatives put into the chain rule; {OF_DELTA}", left, self._total(V).entry, own)
+
+    def _compare(self, found: Explanation, name: str, part: Layer) -> None:
+        """The last line: the entry of the equation in the code, and what makes it the same."""
+        code, check = self.found.get(name), found.check
+        derived, used = found.lines[-1].value, []
+        assert isinstance(code, IndexMatrix)
+        assert derived is not None
+        sides = derived, code.entry
+        for V, value in found.definitions:
+            if is_equal(*sides):
+                break
+            if any(depends_on(e, V) for e in sides):
+                sides = put(sides[0], V, value), put(sides[1], V, value)
+                used.append(entry_of(V).name)
+        rule = "the equation of the layer, entry by entry"
+        if used:
+            rule += f"; it is the same after the definitions of {', '.join(used)} are put in"
+        equation = self.equations.get(name)
+        latex = _latex(equation, part) if equation and equation.location == check.location else ""
+        found.add(rule, None, code.entry, own_names(code), check.source, latex)
+
+
+def _latex(equation: Equation | None, layer: Layer) -> str:
+    """An equation in matrix form, in LaTeX; '' if it cannot be read."""
+    with suppress(ValueError, SyntaxError, AttributeError):
+        return latex_equation(equation, layer) if equation else ""
+    return ""
+
+
+def _term(dw: Written, derivative: Written, indices: list[str], writer: Text) -> str:
+    """Σ_kl dw_kl·∂w_kl/∂v_ij"""
+    product = writer.times(dw(writer), derivative(writer))
+    return writer.over("Σ", indices, product) if indices else product

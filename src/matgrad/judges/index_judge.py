@@ -6,24 +6,21 @@ matrices in a layer depend on D and K is found by making it twice, with differen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-
 from matgrad.activation_functions import ActivationFunction
 from matgrad.index_notation import functions
-from matgrad.index_notation.entries import FIRST, Entry, new_index
-from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal, of
+from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor, Index, is_equal, new_index, of, total
+from matgrad.index_notation.rules import folded
 from matgrad.index_notation.sums import summed
-from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
-from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, made
+from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, made, shape_problem
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import elements_sum, hadamard
@@ -71,12 +68,22 @@ def slope_of(W: IndexMatrix, V: IndexMatrix) -> tuple[tuple[Index, ...], Express
     return at, W.entry.substituted(dict(zip(W.indices, at, strict=True))).derivative(entry_of(V).at(*V.indices))
 
 
-def summed_over(indices: tuple[Index, ...], e: Expression) -> Expression:
+def chained(steps: Iterable[tuple[IndexMatrix, IndexMatrix, IndexMatrix | None]], V: IndexMatrix) -> IndexMatrix:
+    """The chain rule: Σ_w Σ_kl dw_kl·∂w_kl/∂v_ij, for steps (DW, W, symbols for W that are put into its slopes)."""
+    terms = []
+    for DW, W, w in steps:
+        at, slope = slope_of(W, V)
+        slope = slope if w is None else folded(slope, entry_of(w), W.entry)
+        terms.append(_summed_over(at, DW.entry.substituted(dict(zip(DW.indices, at, strict=True))) * slope))
+    return IndexMatrix(V.shape, total(terms))
+
+
+def _summed_over(indices: tuple[Index, ...], e: Expression) -> Expression:
     """Σ_kl e"""
     if not indices:
         return e
     k, *others = indices
-    inner = summed_over(tuple(others), e)
+    inner = _summed_over(tuple(others), e)
     return inner if k == FIRST else summed(lambda n: inner.substituted({k: n}), k.size)
 
 
@@ -96,16 +103,10 @@ def _axis(v: IndexMatrix) -> tuple[Any, Index]:
     return v.shape[axis], v.indices[axis]
 
 
-def problem_of(found: Any, expected: IndexMatrix) -> str:
-    """Why they cannot be equal; '' if they can."""
-    if found is None:
-        return "found nothing, expected a matrix"
-    if isinstance(found, np.ndarray):
-        return f"found a NumPy array, expected a matrix in index notation: {USE_THE_TABLE}"
-    if not isinstance(found, IndexMatrix):
-        return f"found {found!r}, expected a matrix"
-    sizes = [" × ".join(str(size_name(n)) for n in A.shape) or "1" for A in (found, expected)]
-    return "" if sizes[0] == sizes[1] else "found a matrix of size {}, expected {}".format(*sizes)
+def problem_of(found: Any, expected: Any) -> str:
+    """Why a matrix cannot be another, or a scalar an entry; '' if it can."""
+    expected = IndexMatrix((), expected) if isinstance(expected, Expression) else expected
+    return shape_problem(found, expected, IndexMatrix, "in index notation")
 
 
 def is_proved(A: IndexMatrix, B: IndexMatrix) -> bool:
@@ -175,7 +176,6 @@ class Symbols(SymbolicAlgebra):
                 return self.size(name)
         raise ValueError(f"{what}: expected a size of 1, D or K, found {number} for {SMALL} and {other} for {LARGE}")
 
-    # -- matrices -------------------------------------------------------------------------------
     @staticmethod
     def polynomials(p: Any, y: IndexMatrix) -> IndexMatrix:
         """g_i(y) = a_i + Σ_j b_ij·y_j + Σ_jk c_ijk·y_j·y_k"""
@@ -191,10 +191,7 @@ class Symbols(SymbolicAlgebra):
 
         return matrix((p, 1), entry)
 
-    @staticmethod
-    def problem_of(found: Any, expected: Any) -> str:
-        """Why a matrix cannot be another, or a scalar an entry; '' if it can."""
-        return problem_of(found, IndexMatrix((), expected) if isinstance(expected, Expression) else expected)
+    problem_of = staticmethod(problem_of)
 
     @staticmethod
     def compared(found: Any, expected: Any) -> tuple[str, str]:

@@ -29,14 +29,8 @@ from matgrad.matrix_operations import uniform
 
 # N, D, K and the magnitude of X: one and two examples, D = K, one feature or output, far from 0, a large batch
 SIZES = (
-    (1, 3, 2, 1),
-    (1, 2, 5, 1),
-    (2, 3, 3, 1),
-    (4, 1, 2, 1),
-    (12, 2, 1, 1),
-    (3, 2, 3, 30),
-    (5, 2, 3, 500),
-    (128, 2, 3, 1),
+    *((1, 3, 2, 1), (1, 2, 5, 1), (2, 3, 3, 1), (4, 1, 2, 1), (12, 2, 1, 1)),
+    *((3, 2, 3, 30), (5, 2, 3, 500), (128, 2, 3, 1)),
 )
 LOSS_SIZES = ((1, 2, 1), (2, 3, 1), (4, 2, 1), (3, 1, 1), (3, 3, 30), (5, 3, 500), (100, 2, 1))  # N, K, magnitude
 DIGITS = 40
@@ -68,7 +62,11 @@ class NumbersAlgebra(Algebra):
         return self.given.get(name, self.scale * self.rng.normal(size=shape))
 
     def output(self, loss: LossFunction, N: int, K: int) -> np.ndarray:
-        return output_for(loss, self.scale, self.rng, N, K)
+        """Real numbers, probabilities or their logarithms."""
+        if "real" in loss.accepts:
+            return self.scale * self.rng.normal(size=(N, K))
+        Y = self.rng.uniform(0.05, 0.95, (N, K)) ** min(self.scale, 20)
+        return Y if "probability" in loss.accepts else np.log(Y)
 
     def targets(self, N: int, K: int) -> np.ndarray:
         return self.rng.dirichlet(np.ones(K), N)
@@ -76,7 +74,6 @@ class NumbersAlgebra(Algebra):
     def weights(self, N: int) -> np.ndarray:
         return self.rng.uniform(0, 3, (N, 1))
 
-    # -- entries --------------------------------------------------------------------------------
     @staticmethod
     def matrix(shape: tuple[int, int], entry: Callable[[int, int], Any]) -> np.ndarray:
         m, n = shape
@@ -122,7 +119,6 @@ class NumbersAlgebra(Algebra):
         H = STEP * abs(_exact(X))
         return D, _difference(f, X, H) / (2 * H)
 
-    # -- layers ---------------------------------------------------------------------------------
     def layer(self, make: MakeLayer) -> Layer:
         """The layer in float64 on NumPy, with parameters and statistics that are not 0 or 1.
 
@@ -160,7 +156,6 @@ class NumbersAlgebra(Algebra):
         note = "" if result.tells else "a wrong gradient would not be noticed"
         return Check(name, location, "", self.about, "differences", 0.0, result.ok, message, source, note)
 
-    # -- verdicts -------------------------------------------------------------------------------
     @staticmethod
     def problem_of(found: Any, expected: Any) -> str:
         if np.shape(found) == np.shape(expected):
@@ -211,14 +206,6 @@ def _by_sympy(thing: Callable[..., Any]) -> Callable[..., Any]:
     return on_numbers
 
 
-def output_for(loss: LossFunction, scale: float, rng: np.random.Generator, N: int, K: int) -> np.ndarray:
-    """A random N×K output of a kind that the loss accepts: real numbers, probabilities or their logarithms."""
-    if "real" in loss.accepts:
-        return scale * rng.normal(size=(N, K))
-    Y = rng.uniform(0.05, 0.95, (N, K)) ** min(scale, 20)
-    return Y if "probability" in loss.accepts else np.log(Y)
-
-
 # -- what is judged -----------------------------------------------------------------------------
 
 
@@ -230,13 +217,27 @@ def verdicts(subject: Subject) -> list[Check]:
 
 
 def _settings(subject: Subject, notes: list[Check]) -> Iterator[dict[str, Any]]:
-    """What algebras are made with; `notes` gets the reasons why there is none for some sizes."""
+    """What algebras are made with; `notes` gets the reasons why there is none for some sizes.
+
+    A layer may not exist in some, such as a softmax over one class, and needs a definition far from 0.
+    """
     match subject.claims:
         case claims.of_layer:
-            yield from _settings_of_layer(subject.thing, notes)
+            usual = subject.thing(2, 4)
+            is_builtin = type(usual).__module__.startswith("matgrad.")
+            define = definition_of(usual, NumbersAlgebra({}))
+            for N, D, K, scale in SIZES:
+                try:
+                    subject.thing(D, K)
+                except ValueError as error:
+                    note, about = f"not checked with D={D} and K={K}: {error}", f"N={N} D={D} K={K}"
+                    if not is_builtin:
+                        notes.append(judged(type(usual), "feedforward", ("", ""), about, "", note=note))
+                    continue
+                if scale == 1 or define is not None:
+                    yield {"sizes": {"N": N, "D": D, "K": K}, "scale": scale}
         case claims.of_loss:
-            for N, K, scale in LOSS_SIZES:
-                yield {"sizes": {"N": N, "K": K}, "scale": scale}
+            yield from ({"sizes": {"N": N, "K": K}, "scale": scale} for N, K, scale in LOSS_SIZES)
         case claims.of_softmax:
             for N, D, scale in LOSS_SIZES:
                 yield {"sizes": {"N": N, "D": D}, "scale": scale if "stable" in subject.thing else 1}
@@ -248,20 +249,3 @@ def _settings(subject: Subject, notes: list[Check]) -> Iterator[dict[str, Any]]:
                 yield options | {"tolerance": 1e-12, "by_element": True}
         case _:
             yield {"sizes": {}, "tolerance": 1e-15}
-
-
-def _settings_of_layer(make: MakeLayer, notes: list[Check]) -> Iterator[dict[str, Any]]:
-    """All sizes; a layer may not exist in some, such as a softmax over one class, and needs a definition far from 0."""
-    usual = make(2, 4)
-    is_builtin = type(usual).__module__.startswith("matgrad.")
-    define = definition_of(usual, NumbersAlgebra({}))
-    for N, D, K, scale in SIZES:
-        try:
-            make(D, K)
-        except ValueError as error:
-            note = f"not checked with D={D} and K={K}: {error}"
-            if not is_builtin:
-                notes.append(judged(type(usual), "feedforward", ("", ""), f"N={N} D={D} K={K}", "", note=note))
-            continue
-        if scale == 1 or define is not None:
-            yield {"sizes": {"N": N, "D": D, "K": K}, "scale": scale}

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import sympy as sp
+from sympy import matrix_multiply_elementwise as hadamard
 
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import assignment
 from matgrad.inspection.verdicts import Check, origin_of
-from matgrad.judges.algebra import Subject
 from matgrad.judges.equality import exact_number, symbols
 from matgrad.judges.numbers_judge import NumbersAlgebra
-from matgrad.judges.sympy_judge import SymPyAlgebra, verdicts
+from matgrad.judges.sympy_judge import SymPyAlgebra
 from matgrad.layers.dropout import DROPOUT_LAYERS
-from matgrad.optimizers import OPTIMIZERS, Optimizer
+from matgrad.optimizers import Optimizer
 
 _LINEAR = {"b": 0}
 _DROPOUT = {"dropout": 0.5, "renewals": 0, "renew": "step"}
@@ -30,10 +30,8 @@ _ADAM = _PENALTIES | {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "m": 0, "v"
 
 # the attributes of a new object: numbers, or what all elements of a matrix are
 DEFAULTS: dict[type, dict[str, Any]] = {
-    layers.LinearLayer: _LINEAR,
-    layers.ActivationLayer: _LINEAR,
-    layers.SoftmaxLayer: _LINEAR,
-    layers.LogSoftmaxLayer: _LINEAR,
+    **dict.fromkeys((layers.LinearLayer, layers.ActivationLayer), _LINEAR),
+    **dict.fromkeys((layers.SoftmaxLayer, layers.LogSoftmaxLayer), _LINEAR),
     layers.SReLULayer: _LINEAR | {"shared": False, "al": 0, "tl": 0, "ar": 0, "tr": 1},
     layers.BatchNormalizationLayer: {
         **{"epsilon": 1e-5, "momentum": 0.1, "gamma": 1, "beta": 0},
@@ -42,8 +40,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     layers.LayerNormalizationLayer: {"epsilon": 1e-5, "gamma": 1, "beta": 0},
     layers.RMSNormalizationLayer: {"epsilon": 1e-5, "gamma": 1},
     layers.DropoutLayer: _DROPOUT,
-    activations.LeakyReLUActivation: {"alpha": 0.01},
-    activations.AllReLUActivation: {"alpha": 0.01},
+    **{cls: {"alpha": 0.01} for cls in (activations.LeakyReLUActivation, activations.AllReLUActivation)},
     activations.TReLUActivation: {"epsilon": 0.01},
     activations.ELUActivation: {"alpha": 1},
     activations.GELUActivation: {"sqrt_2": 2**0.5, "sqrt_2_pi": (2 * math.pi) ** 0.5},
@@ -54,8 +51,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     loss_functions.SoftmaxCrossEntropyLoss: {"is_mean": False, "label_smoothing": 0},
     loss_functions.LogProbabilityLoss: {"is_mean": False, "label_smoothing": 0},
     optimizers.GradientDescentOptimizer: _PENALTIES,
-    optimizers.MomentumOptimizer: _MOMENTUM,
-    optimizers.NesterovOptimizer: _MOMENTUM,
+    **dict.fromkeys((optimizers.MomentumOptimizer, optimizers.NesterovOptimizer), _MOMENTUM),
     optimizers.AdagradOptimizer: _PENALTIES | {"epsilon": 1e-10, "v": 0},
     optimizers.RMSPropOptimizer: _PENALTIES | {"alpha": 0.99, "epsilon": 1e-8, "v": 0},
     optimizers.AdamOptimizer: _ADAM,
@@ -75,7 +71,7 @@ def of_defaults(a: NumbersAlgebra, make: Callable[[], Any]) -> Iterator[Check]:
             found, value = float(found == value), 1
         expected = np.full(np.shape(found) if np.ndim(found) == 2 else (), float(value))
         found = np.reshape(np.asarray(found, dtype=float), expected.shape)
-        yield a.verdict(cls, name, assignment(cls, "__init__", name).origin, a.about, found, expected)
+        yield a.claim(cls, name, assignment(cls, "__init__", name).origin, found, expected)
 
 
 def of_second_batch(a: SymPyAlgebra, make: Callable[[], layers.BatchNormalizationLayer]) -> Iterator[Check]:
@@ -95,7 +91,7 @@ def of_second_batch(a: SymPyAlgebra, make: Callable[[], layers.BatchNormalizatio
     C = symbols("C", 3, layer.input_size)
     found = {"Y": layer.feedforward(C), "running_mean": layer.running_mean, "running_variance": layer.running_variance}
     for name, value in found.items():
-        yield a.verdict(type(layer), name, origin_of(layer, name), a.about, value, define(C)[name])
+        yield a.claim(type(layer), name, origin_of(layer, name), value, define(C)[name])
 
 
 def of_renewals(a: NumbersAlgebra, make: Callable[[], layers.Layer]) -> Iterator[Check]:
@@ -116,16 +112,13 @@ def of_renewals(a: NumbersAlgebra, make: Callable[[], layers.Layer]) -> Iterator
 # the definitions: (x, Dx, η, the optimizer before the update) ↦ everything after it, by name
 OPTIMIZER_RULES: dict[str, Callable[..., dict[str, Any]]] = {
     "GradientDescentOptimizer": lambda x, Dx, eta, o: {"x": x - eta * Dx},
-    "MomentumOptimizer": lambda x, Dx, eta, o: {
-        "delta": o.mu * o.delta - eta * Dx,
-        "x": x + o.mu * o.delta - eta * Dx,
-    },
+    "MomentumOptimizer": lambda x, Dx, eta, o: {"delta": (d := o.mu * o.delta - eta * Dx), "x": x + d},
     "NesterovOptimizer": lambda x, Dx, eta, o: {
-        "delta": o.mu * o.delta - eta * Dx,
-        "x": x + o.mu * (o.mu * o.delta - eta * Dx) - eta * Dx,
+        "delta": (d := o.mu * o.delta - eta * Dx),
+        "x": x + o.mu * d - eta * Dx,
     },
-    "AdagradOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.v + _squared(Dx)),
-    "RMSPropOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.alpha * o.v + (1 - o.alpha) * _squared(Dx)),
+    "AdagradOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.v + hadamard(Dx, Dx)),
+    "RMSPropOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.alpha * o.v + (1 - o.alpha) * hadamard(Dx, Dx)),
     "AdamOptimizer": lambda x, Dx, eta, o: _adam(x, Dx, eta, o, x),
     "AdamWOptimizer": lambda x, Dx, eta, o: _adam(x, Dx, eta, o, x - eta * o.weight_decay * x),
 }
@@ -172,21 +165,11 @@ def of_first_updates(a: SymPyAlgebra, cls: type[Optimizer]) -> Iterator[Check]:
         yield a.claim(cls, key, cls.update, values.get(key), value)
 
 
-def check_optimizer(name: str) -> list[Check]:
-    """The update rule of an optimizer against its definition: from an arbitrary state, and the first two by default."""
-    cls = OPTIMIZERS.get(name.removesuffix("Optimizer")) or getattr(optimizers, name)
-    return [check for claims in (of_update, of_first_updates) for check in verdicts(Subject(name, claims, cls))]
-
-
 def _defined(name: str, x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, state: Any) -> dict[str, Any]:
     """Everything after the update by its definition; λ·x and λ₁·sign(x) are added to the gradient."""
     decay = 0 if name in DECOUPLED else state.weight_decay
     signs = x.applyfunc(lambda t: sp.Piecewise((1, t > 0), (-1, t < 0), (0, True)))
     return OPTIMIZER_RULES[name](x, Dx + decay * x + state.l1 * signs, eta, state)
-
-
-def _squared(Dx: sp.Matrix) -> sp.Matrix:
-    return Dx.applyfunc(lambda d: d**2)
 
 
 def _by_root(x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, o: Any, v: sp.Matrix) -> dict[str, Any]:
@@ -199,7 +182,7 @@ def _adam(x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, o: Any, decayed: sp.Matrix)
     """Adam's definition, with x already decayed."""
     beta1, beta2, epsilon = o.beta1, o.beta2, o.epsilon
     m = beta1 * o.m + (1 - beta1) * Dx
-    v = beta2 * o.v + (1 - beta2) * _squared(Dx)
+    v = beta2 * o.v + (1 - beta2) * hadamard(Dx, Dx)
     c1, c2 = 1 - beta1 * (1 - o.c1), 1 - beta2 * (1 - o.c2)
     update = sp.Matrix(*x.shape, lambda i, j: m[i, j] / c1 / (sp.sqrt(v[i, j] / c2) + epsilon))
     return {"m": m, "v": v, "c1": c1, "c2": c2, "x": decayed - eta * update}

@@ -24,28 +24,17 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from matgrad import softmax_functions
+from matgrad import layers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.judges import explanations
-from matgrad.judges.algebra import Lemma, MakeLayer, Subject, made
+from matgrad.judges.algebra import Subject, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
-from matgrad.judges.derivations import derivations
-from matgrad.judges.explained_layers import explain_layer
 from matgrad.judges.explanations import Explanation
 from matgrad.judges.index_judge import Symbols
-from matgrad.judges.lemmas import lemmas
-from matgrad.layers import (
-    ActivationDropoutLayer,
-    ActivationLayer,
-    BatchNormalizationLayer,
-    DropoutLayer,
-    Layer,
-    LinearDropoutLayer,
-    SReLULayer,
-)
+from matgrad.judges.lemmas import LEMMAS
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.optimizers import OPTIMIZERS, Optimizer
@@ -62,7 +51,7 @@ QUICK = (
 SMOOTHING = 0.1  # of targets
 TABLES: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS)
 EXPLAINERS: dict[Any, Callable[[Symbols, Any, Check], Explanation]] = {
-    of_layer: explain_layer,
+    of_layer: explanations.explain_layer,
     of_loss: explanations.explain_loss,
     of_activation: explanations.explain_activation,
     of_softmax: explanations.explain_softmax,
@@ -99,8 +88,8 @@ def cases(
     `basic` what SymPy says of batches in training mode.
     """
     judges = [SYMPY] if basic else list(judges)
-    found = [*_functions(), *_layers(), *_losses(), *_lemmas(), *(_state() if judges != [ALL_SIZES] else ())]
-    known = {subject.name: subject for subject, _ in found}
+    found = [*_subjects(), *(_of_state() if judges != [ALL_SIZES] else ())]
+    known = {subject.name: subject for subject in found}
     for name in only:
         if name in OPTIMIZERS and name not in known:
             raise ValueError(f"{name} has no sizes to prove it for: an optimizer works element by element")
@@ -108,8 +97,8 @@ def cases(
     chosen = QUICK if quick and not only else only
     return [
         Case(subject, judge)
-        for subject, own in found
-        for judge in own
+        for subject in found
+        for judge in subject.judges or JUDGES
         if judge in judges and (not chosen or subject.name in chosen) and (subject.is_basic or not basic)
     ]
 
@@ -117,7 +106,7 @@ def cases(
 def explain(name: str, only: tuple[str, ...] = ()) -> Explanation:
     """The derivation of an equation that is proved for all sizes, such as 'SoftmaxLayer.DZ', in steps.
 
-    `only` selects layers, losses and functions as in `cases`: ActivationLayer.DZ is that of the first activation
+    `only` selects layers, losses and functions as in `cases`: layers.ActivationLayer.DZ is that of the first activation
     function, unless one is selected.
     """
     known: dict[str, None] = {}
@@ -143,82 +132,58 @@ def explained(subject: Subject, check: Check) -> Explanation:
         return explain(Symbols(ones, keep_numbers=True), subject.thing, check)
 
 
-def statements() -> list[Lemma]:
-    """Every lemma, property and derivation of the paper."""
-    return [*lemmas(), *derivations()]
-
-
 # -- subjects -----------------------------------------------------------------------------------
 
-Judged = tuple[Subject, Iterable[str]]  # with the names of its judges
 
-
-def _layers() -> Iterator[Judged]:
-    """Every layer, in training and evaluation mode, and one layer per activation function and for an arbitrary one."""
-    for name, cls in LAYERS.items():
-        for kind in (cls, DROPOUT_LAYERS[cls]) if cls in DROPOUT_LAYERS else (cls,):
-            yield from _layer(name, kind)
-    yield from _layer("SReLU", partial(SReLULayer, shared=True))
-    for name in ACTIVATIONS:
-        yield from _layer(name, partial(ActivationLayer, act=name))
-    yield from _layer("ReLU", partial(ActivationDropoutLayer, act="ReLU"))
-    for arbitrary in (ActivationLayer, ActivationDropoutLayer):
-        yield from _layer("Activation", partial(arbitrary, act=ArbitraryActivation()), [ALL_SIZES])
-
-
-def _layer(name: str, make: MakeLayer, judges: Iterable[str] = JUDGES) -> Iterator[Judged]:
-    """A layer in training mode and in evaluation mode."""
-    for training in (True, False):
-        yield Subject(name, of_layer, partial(made, make, training), is_basic=training), judges
-
-
-def _losses() -> Iterator[Judged]:
-    """Every loss, with and without smoothing."""
+def _subjects() -> Iterator[Subject]:
+    """Every function, layer, with each activation function and an arbitrary one, loss, with smoothing, and lemma."""
+    yield from (Subject(name, of_activation, cls) for name, cls in ACTIVATIONS.items())
+    yield from (Subject(name, of_softmax, name) for name in SOFTMAX)
+    for name, make, *judges in _layers():
+        for training in (True, False):
+            yield Subject(name, of_layer, partial(made, make, training), is_basic=training, judges=tuple(judges))
     for name, cls in LOSSES.items():
-        yield Subject(name, of_loss, cls, is_basic=True), JUDGES
+        yield Subject(name, of_loss, cls, is_basic=True)
         if "label_smoothing" in getattr(cls.__init__, "__annotations__", {}):
-            yield Subject(name, of_loss, partial(create_loss, f"{name}(label_smoothing={SMOOTHING})")), JUDGES
+            yield Subject(name, of_loss, partial(create_loss, f"{name}(label_smoothing={SMOOTHING})"))
+    yield from (Subject(lemma.name, of_lemma, lemma, judges=(ALL_SIZES, SYMPY)) for lemma in LEMMAS)
 
 
-def _functions() -> Iterator[Judged]:
-    """Every activation function and every softmax function."""
-    for name, cls in ACTIVATIONS.items():
-        yield Subject(name, of_activation, cls), JUDGES
-    for name in SOFTMAX:
-        yield Subject(name, of_softmax, name), JUDGES
+def _layers() -> Iterator[tuple[Any, ...]]:
+    """The name and the constructor of every layer, with the names of its judges if these are not all."""
+    for name, cls in LAYERS.items():
+        yield name, cls
+        if cls in DROPOUT_LAYERS:
+            yield name, DROPOUT_LAYERS[cls]
+    yield "SReLU", partial(layers.SReLULayer, shared=True)
+    yield from ((name, partial(layers.ActivationLayer, act=name)) for name in ACTIVATIONS)
+    yield "ReLU", partial(layers.ActivationDropoutLayer, act="ReLU")
+    for arbitrary in (layers.ActivationLayer, layers.ActivationDropoutLayer):
+        yield "Activation", partial(arbitrary, act=ArbitraryActivation()), ALL_SIZES
 
 
-def _lemmas() -> Iterator[Judged]:
-    for lemma in statements():
-        yield Subject(lemma.name, of_lemma, lemma), (ALL_SIZES, SYMPY)
-
-
-def _state() -> Iterator[Judged]:
+def _of_state() -> Iterator[Subject]:
     """What has no sizes: optimizers, defaults, corners of activation functions, second steps."""
     from matgrad.judges import state
     from matgrad.judges.sympy_judge import CORNERS, of_corners, symbols
 
+    of_sympy, in_numbers = (partial(Subject, judges=(judge,)) for judge in (SYMPY, NUMBERS))
     kinds = [x for table in TABLES for x in table.items()]
     kinds += [(name, DROPOUT_LAYERS[cls]) for name, cls in LAYERS.items() if cls in DROPOUT_LAYERS]
     for name, cls in kinds:
         if cls in state.DEFAULTS:
-            arguments: tuple[Any, ...] = (2, 2 if cls.keeps_size else 4) if issubclass(cls, Layer) else ()
+            arguments: tuple[Any, ...] = (2, 2 if cls.keeps_size else 4) if issubclass(cls, layers.Layer) else ()
             arguments = (symbols("x", 2, 3), None) if issubclass(cls, Optimizer) else arguments
-            yield Subject(name, state.of_defaults, partial(cls, *arguments)), [NUMBERS]
-    for name, act in ACTIVATIONS.items():
-        if act in CORNERS:
-            yield Subject(name, of_corners, act), [SYMPY]
-    yield Subject("BatchNormalization", state.of_second_batch, partial(BatchNormalizationLayer, 2)), [SYMPY]
-    yield Subject("Dropout", state.of_renewals, partial(DropoutLayer, 2)), [NUMBERS]
+            yield in_numbers(name, state.of_defaults, partial(cls, *arguments))
+    yield from (of_sympy(name, of_corners, act) for name, act in ACTIVATIONS.items() if act in CORNERS)
+    yield of_sympy("BatchNormalization", state.of_second_batch, partial(layers.BatchNormalizationLayer, 2))
+    yield in_numbers("Dropout", state.of_renewals, partial(layers.DropoutLayer, 2))
     for renew in ("step", "epoch"):
-        layer = partial(LinearDropoutLayer, 2, 3, dropout=0.3, renew=renew)
-        yield Subject("Linear", state.of_renewals, layer), [NUMBERS]
+        layer = partial(layers.LinearDropoutLayer, 2, 3, dropout=0.3, renew=renew)
+        yield in_numbers("Linear", state.of_renewals, layer)
     for name, optimizer in OPTIMIZERS.items():
-        yield Subject(name, state.of_update, optimizer, is_basic=True), [SYMPY]
-        yield Subject(name, state.of_first_updates, optimizer), [SYMPY]
-
-
-# -- validated equations ------------------------------------------------------------------------
+        yield of_sympy(name, state.of_update, optimizer, is_basic=True)
+        yield of_sympy(name, state.of_first_updates, optimizer)
 
 
 def validated_equations(checks: Iterable[Check]) -> str:
@@ -228,7 +193,7 @@ def validated_equations(checks: Iterable[Check]) -> str:
         name = check.name.partition(".")[0].removesuffix("_jacobian")
         verdicts[name] = verdicts.get(name, True) and check.ok
     known: dict[str, Any] = {name: getattr(softmax_functions, name) for name in SOFTMAX}
-    known |= {cls.__name__: cls for cls in (ActivationLayer, *(cls for table in TABLES for cls in table.values()))}
+    known |= {cls.__name__: cls for table in ({"": layers.ActivationLayer}, *TABLES) for cls in table.values()}
     sections = [(name, _equations(known[name])) for name, ok in verdicts.items() if ok and name in known]
     return latex_document([(name, lines) for name, lines in sections if lines])
 
@@ -237,7 +202,7 @@ def _equations(thing: Any) -> list[str]:
     """The equations of a class or function in order of execution; a layer without readable ones has none to print."""
     if not isinstance(thing, type):
         return [latex_function(f) for f in (thing, getattr(softmax_functions, f"{thing.__name__}_jacobian"))]
-    if issubclass(thing, Layer):
+    if issubclass(thing, layers.Layer):
         with suppress(ValueError):
             return [latex_equation(equation) for method in METHODS for equation in equations(thing, method)]
         return []

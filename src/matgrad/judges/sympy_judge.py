@@ -67,7 +67,6 @@ class SymPyAlgebra(SymbolicAlgebra):
     def output(self, loss: LossFunction, N: int, K: int) -> sp.Matrix:
         return self.symbols("Y", N, K, is_positive="probability" in loss.accepts and "real" not in loss.accepts)
 
-    # -- layers ---------------------------------------------------------------------------------
     def made(self, make: MakeLayer) -> tuple[Layer, Layer]:
         layer = make(self.sizes["D"], self.sizes["K"])
         return layer, layer
@@ -80,7 +79,6 @@ class SymPyAlgebra(SymbolicAlgebra):
             return DROPOUT
         return super()._attribute(part, name, value, other)
 
-    # -- matrices -------------------------------------------------------------------------------
     @staticmethod
     def gradient(value: sp.Expr, V: sp.Matrix) -> sp.Matrix:
         value = exact(value)
@@ -95,7 +93,6 @@ class SymPyAlgebra(SymbolicAlgebra):
         monomials = [a * b for a, b in combinations_with_replacement([sp.S.One, *y], 2)]
         return symbols("g", p, len(monomials)) @ sp.Matrix(monomials)
 
-    # -- verdicts -------------------------------------------------------------------------------
     @staticmethod
     def problem_of(found: Any, expected: Any) -> str:
         return problem_of(*_as_matrices(found, expected))
@@ -103,8 +100,7 @@ class SymPyAlgebra(SymbolicAlgebra):
     @staticmethod
     def compared(found: Any, expected: Any) -> tuple[str, str]:
         """By algebra or at random points, with exact numbers for those that stand for one."""
-        result = compare(*(_independent(exact(A)) for A in _as_matrices(found, expected)))
-        return result.method, result.problem
+        return compare(*(_independent(exact(A)) for A in _as_matrices(found, expected)))
 
 
 def _as_matrices(found: Any, expected: Any) -> list[Any]:
@@ -153,27 +149,21 @@ def _settings(subject: Subject) -> Iterator[dict[str, Any]]:
 def of_corners(a: Algebra, make: Callable[[], ActivationFunction]) -> Iterator[Check]:
     """f' at the corners of f: that of the right-hand piece, as in the paper; SReLU's outer pieces are closed."""
     act = a.numbers(make())
-    for x, slope in CORNERS.get(type(act), ()):
-        C = SympyMatrix(2, 3, lambda i, j, x=x: x(act, j))
+    for corner in CORNERS.get(type(act), ()):
+        C, expected = (SympyMatrix(2, 3, lambda i, j, n=n, at=corner: at(act, j)[n]) for n in (0, 1))
         a.about = f"x={C[0]}"
-        expected = sp.Matrix(2, 3, lambda i, j, slope=slope: slope(act, j))
         yield a.claim(type(act), "gradient", type(act).gradient, act.gradient(C), expected)
 
 
-_at_zero = ((lambda act, k: sp.S.Zero, lambda act, k: sp.S.One),)
-CORNERS: dict[type[ActivationFunction], tuple[tuple[Callable, Callable], ...]] = {
-    activations.ReLUActivation: _at_zero,
-    activations.LeakyReLUActivation: _at_zero,
-    activations.AllReLUActivation: _at_zero,
-    activations.ELUActivation: _at_zero,
-    activations.TReLUActivation: ((lambda act, k: act.epsilon, lambda act, k: sp.S.One),),
-    activations.SReLUActivation: (
-        (lambda act, k: act.tl[0, k], lambda act, k: act.al[0, k]),
-        (
-            lambda act, k: act.tr[0, k],
-            lambda act, k: SymPyAlgebra.pieces(act.ar[0, k], act.tl[0, k] - act.tr[0, k], act.al[0, k]),
-        ),
-    ),
+def _last_corner(act: Any, k: int) -> tuple[sp.Expr, sp.Expr]:
+    return act.tr[0, k], SymPyAlgebra.pieces(act.ar[0, k], act.tl[0, k] - act.tr[0, k], act.al[0, k])
+
+
+_at_zero = ("ReLU", "LeakyReLU", "AllReLU", "ELU")
+CORNERS: dict[type[ActivationFunction], tuple[Callable, ...]] = {  # (x, f'(x)) in column k
+    **dict.fromkeys((activations.ACTIVATIONS[name] for name in _at_zero), (lambda act, k: (sp.S.Zero, sp.S.One),)),
+    activations.TReLUActivation: (lambda act, k: (act.epsilon, sp.S.One),),
+    activations.SReLUActivation: (lambda act, k: (act.tl[0, k], act.al[0, k]), _last_corner),
 }
 
 
@@ -219,14 +209,3 @@ def check_activation(act: ActivationFunction) -> list[Check]:
 
 def _compared(checks: list[Check]) -> list[Check]:
     return [check for check in checks if not check.note.endswith(UNDEFINED)]
-
-
-def check_softmax(name: str) -> list[Check]:
-    """A softmax function against its definition for each row, and its Jacobian against SymPy's."""
-    return verdicts(Subject(name, claims.of_softmax, name))
-
-
-def check_lemma(lemma: Any) -> Check:
-    """The verdict on a lemma at its sizes."""
-    (check,) = verdicts(Subject(lemma.name, claims.of_lemma, lemma))
-    return check

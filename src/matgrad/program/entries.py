@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from matgrad.backends import register_matrix_type
 from matgrad.backends.base import Backend, RecordingError
-from matgrad.index_notation.entries import FIRST, Entry, index
-from matgrad.index_notation.entries import size as size_of
-from matgrad.index_notation.expressions import Expression, Index, multiplied, of
+from matgrad.index_notation.expressions import FIRST, Entry, Expression, Index, index, multiplied, of
+from matgrad.index_notation.expressions import size as size_of
 from matgrad.index_notation.functions import arbitrary, exact
 from matgrad.index_notation.text import text
 from matgrad.program.operations import COMPOSED, ROWS

@@ -25,8 +25,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from matgrad import matrix_operations as table
-from matgrad.index_notation.entries import FIRST, delta
-from matgrad.index_notation.expressions import Expression
+from matgrad.index_notation.expressions import FIRST, Expression, delta
 from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, step, tanh
 from matgrad.index_notation.sums import summed
 from matgrad.matrix_operations import column_repeat, hadamard, reciprocal, row_repeat
