@@ -124,15 +124,13 @@ class Table:
     def text(self) -> str:
         """Aligned columns."""
         lines = [self.headings, *self.rows]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(self.headings))]
-        aligned = (
-            "  ".join([f"{line[0]:<{widths[0]}}", *(f"{x:>{w}}" for x, w in zip(line[1:], widths[1:], strict=True))])
-            for line in lines
-        )
-        return "\n".join([self.title, "", *(line.rstrip() for line in aligned)])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        forms = [f"<{widths[0]}", *(f">{width}" for width in widths[1:])]
+        aligned = ("  ".join(map(format, line, forms)).rstrip() for line in lines)
+        return "\n".join([self.title, "", *aligned])
 
     def markdown(self) -> str:
         """A heading and a table."""
         rule = ["---", *["---:"] * (len(self.headings) - 1)]
-        lines = ["| " + " | ".join(line) + " |" for line in (self.headings, rule, *self.rows)]
+        lines = [f"| {' | '.join(line)} |" for line in (self.headings, rule, *self.rows)]
         return "\n".join([f"### {self.title}", "", *lines])
