@@ -1,8 +1,8 @@
-"""`matgrad inspect` for files and `matgrad info` for the machine."""
+"""`matgrad inspect`, `pictures` and `convert` for files, and `matgrad info` for the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,26 @@ import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
-from matgrad.cli.commands import Command, echo_columns, echo_json, json_option
-from matgrad.cli.files import READS
+from matgrad.cli.commands import Command, echo_columns, echo_json, json_option, option
+from matgrad.cli.files import READS, WRITES, Writes
 from matgrad.datasets import Features
+from matgrad.exchange import to_onnx
+from matgrad.exchange.files import format_of, save_original
 from matgrad.foundation.files import is_safetensors, naming, read_safetensors
+from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
-from matgrad.program.program import Program, Value
-from matgrad.storage.checkpoints import RunState, read_checkpoint
-from matgrad.storage.models import read_arrays, read_description
+from matgrad.foundation.writing import atomic_write
+from matgrad.inspection.pictures import FIGURES, parse_shape, snapshot, write_png
+from matgrad.specifications.parsing import parse_numbers
+from matgrad.storage.checkpoints import read_checkpoint
+from matgrad.storage.models import load_model, read_arrays, read_description
 from matgrad.storage.programs import load_program
+
+NAMES = (*(f"{name}.gif" for name in FIGURES), *(f"epoch_*_{name}.png" for name in FIGURES))
+PICTURES = Writes(names=NAMES, settings={"epochs": lambda text: parse_numbers(text, "epoch"), "shape": parse_shape})
+
+HELP = 'Draw the weights, as PNG files and animations: "DIR, epochs=0,5,10, shape=28x28".'
+picture_option = option("Output", "--pictures", type=PICTURES, metavar="DIR", help=HELP)
 
 
 @click.command(cls=Command, short_help="Show what is in an npz or safetensors file.")
@@ -35,8 +46,18 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     run: dict[str, Any] = {}
     if is_safetensors(file):
         content, metadata = read_safetensors(file)
-        program = _summary(load_program(file)[0]) if "matgrad" in metadata else {}
-        run = _position(read_checkpoint(file).run) if "checkpoint" in metadata else {}
+        if "matgrad" in metadata:
+            found = load_program(file)[0]
+            inputs, outputs = (
+                ", ".join(f"{name} {_cell(list(x.shape))}" for name, x in values.items() if "." not in name)
+                for values in (found.inputs, found.outputs)  # besides the state
+            )
+            program = {"operations": len(found.instructions), "inputs": inputs}
+            program["outputs"] = outputs or "the state after a training step"
+        if "checkpoint" in metadata:
+            at = read_checkpoint(file).run
+            run = {"epochs": at.epoch, "batches since": at.batch, "steps": at.step}
+            run |= {f"last {name}": x for row in at.rows[-1:] for name, x in row.items() if name.endswith(MEASURES)}
     if not content:
         raise ValueError(f"{file}: no arrays in it")
     rows = [_row(name, A, shapes_only) for name, A in content.items() if name != "matgrad"]
@@ -79,25 +100,6 @@ def info(as_json: bool) -> None:
         click.echo(f"{name:<16} {value}")
 
 
-def _summary(program: Program) -> dict[str, Any]:
-    """The number of operations of a program, and its inputs and outputs besides the state."""
-
-    def sizes(values: Mapping[str, Value]) -> str:
-        return ", ".join(f"{name} {_cell(list(x.shape))}" for name, x in values.items() if "." not in name)
-
-    return {
-        "operations": len(program.instructions),
-        "inputs": sizes(program.inputs),
-        "outputs": sizes(program.outputs) or "the state after a training step",
-    }
-
-
-def _position(run: RunState) -> dict[str, Any]:
-    """Where the run of a checkpoint is, and what was measured after its last epoch."""
-    last = {f"last {name}": x for name, x in (run.rows[-1] if run.rows else {}).items() if name.endswith(MEASURES)}
-    return {"epochs": run.epoch, "batches since": run.batch, "steps": run.step, **last}
-
-
 def _row(name: str, A: np.ndarray, shapes_only: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"name": name, "shape": list(A.shape), "dtype": str(A.dtype)}
     if not shapes_only:
@@ -110,3 +112,43 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return " × ".join(map(str, value)) or "scalar"
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+@click.command("pictures", cls=Command, short_help="Draw pictures of a saved model's weights.")
+@click.argument("file", type=READS)
+@click.argument("folder", type=Writes(names=tuple(f"{name}.png" for name in FIGURES)), metavar="DIR")
+@click.option("--shape", metavar="HxW", help="Of the images, with channels if any: 32x32x3.  [default: square]")
+@click.option("--overwrite", is_flag=True, help="Replace the pictures that DIR has.")
+def pictures_command(file: Path, folder: Path, shape: str | None, overwrite: bool) -> None:
+    """Draw the connections of the inputs, the connectivity of the layers and histograms of the weights.
+
+    FILE is a model that matgrad train or M.save wrote; inputs.png, connectivity.png and weights.png are written to DIR.
+    """
+    check_matplotlib()
+    shot = snapshot(load_model(file).model, file.stem, None if shape is None else parse_shape(shape))
+    folder.mkdir(exist_ok=True)
+    for name, draw in FIGURES.items():
+        with atomic_write(folder / f"{name}.png") as png:
+            write_png(draw(shot, [shot]), png)
+        click.echo(folder / f"{name}.png")
+
+
+@click.command(cls=Command, short_help="Convert a model from or to ONNX, Keras or PyTorch.")
+@click.argument("source", type=READS)
+@click.argument("target", type=WRITES)
+@click.option("--sparse", is_flag=True, help="Write sparse weights to ONNX as sparse initializers.")
+@click.option("--only-weights", is_flag=True, help="Write an npz file of the original library: W1, b1, … alone.")
+def convert(source: Path, target: Path, sparse: bool, only_weights: bool) -> None:
+    """Convert the model in the file SOURCE to the file TARGET.
+
+    Names end in .npz (a model of matgrad), .safetensors (a state dictionary of PyTorch), .onnx or .keras.
+    """
+    read, write = format_of(source).read, format_of(target).write
+    for flag, is_given, suffix in (("--sparse", sparse, ".onnx"), ("--only-weights", only_weights, ".npz")):
+        if is_given and target.suffix != suffix:
+            raise ValueError(f"{flag}: expected a target that ends in {suffix}, found {target}")
+    M = read(source)
+    (partial(to_onnx, sparse=True) if sparse else save_original if only_weights else write)(M, target)
+    click.echo(M)
+    if only_weights and M.normalization is not None:
+        click.echo(f"the {M.normalization} normalization of the inputs is not in {target}", err=True)

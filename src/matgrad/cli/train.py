@@ -10,6 +10,7 @@ from matgrad.callbacks.logging import EVENTS, SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_options
 from matgrad.cli.commands import option
 from matgrad.cli.files import WRITES, Writes
+from matgrad.cli.inspect import picture_option
 from matgrad.cli.options import (
     COUNT,
     POSITIVE,
@@ -22,7 +23,6 @@ from matgrad.cli.options import (
     optimizers_option,
     seed_option,
 )
-from matgrad.cli.pictures import picture_option
 from matgrad.cli.ranks import RankedCommand
 from matgrad.cli.run import TrainingRun
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
