@@ -13,9 +13,8 @@ from matgrad.cli.commands import Command, echo_columns, echo_json, json_option, 
 from matgrad.cli.files import READS
 from matgrad.cli.options import COUNT, POSITIVE, model_options, seed_option
 from matgrad.cli.saved_models import new_model
-from matgrad.inspection.gradient_check import check_gradients, first_wrong
+from matgrad.inspection.gradient_check import first_wrong
 from matgrad.loss_functions import check_loss, create_loss
-from matgrad.storage.models import load
 
 
 @click.command(cls=Command, short_help="Compare the gradients of a model with central differences.")
@@ -36,23 +35,23 @@ def check(model: Path | None, as_json: bool, **options: Any) -> None:
     if (model is None) == (layers is None) or (layers is None) != (sizes is None):
         raise ValueError("expected the file of a saved model, or --layers with --layer-sizes")
     mg.manual_seed(options["seed"])
-    M = new_model(options) if model is None else load(model)
+    M = new_model(options) if model is None else mg.load(model)
     loss = create_loss(options["loss"] or M.information.get("loss") or "SquaredError")
     check_loss(M, loss)
     rng = np.random.default_rng(options["seed"])
     N, K = options["batch_size"], M.layers[-1].output_size
     X = rng.normal(size=(N, M.layers[0].input_size))
     T = rng.dirichlet(np.ones(K), N) if K > 1 else rng.random((N, 1))
-    results = check_gradients(M, loss, X, T, h=options["gradient_step"])
+    results = mg.check_gradients(M, loss, X, T, h=options["gradient_step"])
     wrong, silent = first_wrong(results), [r for r in results if not r.tells]
     if as_json:
         keys = ("name", "relative_error", "checked")
         rows = [{key: getattr(r, key) for key in keys} | {"ok": r.ok and r.tells} for r in results]
         echo_json({"equations": rows, "first_wrong": wrong and wrong.name})
     else:
-        verdicts = ["WRONG" if not r.ok else "ok" if r.tells else "cannot be judged" for r in results]
-        errors = [f"relative error {r.relative_error:.1e}" for r in results]
-        echo_columns([*zip([r.name for r in results], errors, verdicts, strict=True)])
+        verdicts = ("WRONG" if not r.ok else "ok" if r.tells else "cannot be judged" for r in results)
+        errors = (f"relative error {r.relative_error:.1e}" for r in results)
+        echo_columns([*zip((r.name for r in results), errors, verdicts, strict=True)])
         count = f"{len(results) - len(silent)} of" if silent else "all"
         agreement = f"{count} {len(results)} equations agree with central differences"
         click.echo(str(wrong) if wrong else "\n".join([*map(str, silent), agreement]))

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import matgrad as mg
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.cli.commands import Command, echo_json, json_option, latex_option, option
 from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import plugin_option
 from matgrad.cli.verify import MEANING
 from matgrad.foundation.notation import document
-from matgrad.layers.linear import ActivationLayer
+from matgrad.judges.algebra import MakeLayer
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import create, lookup, parse_call
-
-if TYPE_CHECKING:
-    from matgrad.derivation import Derivation
-    from matgrad.judges.algebra import MakeLayer
 
 
 @click.command(cls=Command, short_help="Derive the gradients of a feedforward, and prove them.")
@@ -43,8 +40,6 @@ def derive(equations: str | None, code: bool, latex: Path | None, as_json: bool,
 
     What is printed is proved for all sizes, by running it on symbols. If something is not, the exit status is 1.
     """
-    from matgrad.derivation.derivation import derive as derived
-
     file, layer, name = options["file"], options["layer"], options["name"]
     given = [x for x in (equations, file, layer) if x is not None]
     if len(given) != 1:
@@ -54,9 +49,9 @@ def derive(equations: str | None, code: bool, latex: Path | None, as_json: bool,
     if options["evaluation"] and layer is None:
         raise ValueError("--evaluation: expected --layer with it; equations have no modes")
     if layer is not None:
-        found = derived(layer_named(layer), name=name, training=not options["evaluation"])
+        found = mg.derive(layer_named(layer), name=name, training=not options["evaluation"])
     else:
-        found = derived(file.read_text(encoding="utf-8") if file is not None else str(equations), name=name)
+        found = mg.derive(file.read_text(encoding="utf-8") if file is not None else str(equations), name=name)
     if options["save"] is not None:
         write_text(options["save"], found.code, "code")
     if latex is not None:
@@ -64,10 +59,16 @@ def derive(equations: str | None, code: bool, latex: Path | None, as_json: bool,
     if code:
         click.echo(found.code, nl=False)
     elif as_json:
-        echo_json(as_dictionary(found))
+        proved = {verdict.name: verdict.ok for verdict in found.verdicts}
+        lines = {
+            method: [{"name": x.name, "code": x.code, "proved": proved.get(x.name)} for x in getattr(found, method)]
+            for method in ("feedforward", "backpropagation")
+        }
+        whole = {"code": found.code, "latex": found.latex, "proved": found.is_proved, "problems": found.problems}
+        echo_json(lines | whole)
     elif latex != STANDARD_OUTPUT:
-        proved = f"{sum(x.ok for x in found.verdicts)} of {len(found.verdicts)} equations are proved for all sizes"
-        click.echo(f"{found}\n\n{found.code}\n{proved}\n{MEANING}")
+        count = f"{sum(x.ok for x in found.verdicts)} of {len(found.verdicts)} equations are proved for all sizes"
+        click.echo(f"{found}\n\n{found.code}\n{count}\n{MEANING}")
     if not found.is_proved:
         for problem in found.problems:
             click.echo(problem, err=True)
@@ -79,15 +80,5 @@ def layer_named(specification: str) -> MakeLayer:
     name = parse_call(specification).name
     cls = lookup(name, {**LAYERS, **ACTIVATIONS}, "layer")
     if name in ACTIVATIONS:
-        return lambda D, K: ActivationLayer(D, K, specification)
+        return lambda D, K: mg.ActivationLayer(D, K, specification)
     return lambda D, K: create(specification, LAYERS, "layer", D, D if getattr(cls, "keeps_size", False) else K)
-
-
-def as_dictionary(found: Derivation) -> dict:
-    """The derivation for JSON."""
-    proved = {verdict.name: verdict.ok for verdict in found.verdicts}
-    lines = {
-        method: [{"name": x.name, "code": x.code, "proved": proved.get(x.name)} for x in getattr(found, method)]
-        for method in ("feedforward", "backpropagation")
-    }
-    return {**lines, "code": found.code, "latex": found.latex, "proved": found.is_proved, "problems": found.problems}

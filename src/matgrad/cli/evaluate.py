@@ -11,16 +11,8 @@ import click
 import numpy as np
 
 import matgrad as mg
+from matgrad.cli import examples
 from matgrad.cli.commands import Command, all_of, echo_json, json_option
-from matgrad.cli.examples import (
-    check_features,
-    class_names,
-    examples_for,
-    given_sources,
-    load_data,
-    part_of,
-    part_option,
-)
 from matgrad.cli.files import READS, Writes
 from matgrad.cli.options import data_options, machine_options, move, plugin_option, seed_option
 from matgrad.datasets.tables import read_features
@@ -29,7 +21,7 @@ from matgrad.foundation.machine import set_threads
 from matgrad.foundation.writing import atomic_write, write_or_rescue
 from matgrad.loss_functions import default_loss
 
-saved_options = all_of(data_options, part_option, seed_option, machine_options, plugin_option)
+saved_options = all_of(data_options, examples.part_option, seed_option, machine_options, plugin_option)
 
 
 @click.command(cls=Command, short_help="Measure a saved model.")
@@ -44,8 +36,8 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
     """
     set_threads(options["threads"])
     M = mg.load(model)
-    X, T, data = examples_for(M, model, options)
-    names, loss = class_names(M), default_loss(M)
+    X, T, data = examples.examples_for(M, model, options)
+    names, loss = examples.class_names(M), default_loss(M)
     move(M, options)
     loader = mg.DataLoader(M.normalize(X), M.normalize_targets(T), 1000, classes=M.layers[-1].output_size)
     measures = measure(M, loader.to(M.backend.name, dtype=M.dtype, device=M.device), loss)
@@ -77,15 +69,15 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     """
     set_threads(options["threads"])
     M = mg.load(model)
-    if options["part"] is None and given_sources(options) == ["table"]:
+    if options["part"] is None and examples.given_sources(options) == ["table"]:
         if len(options["table"]) > 1 or options["target"] or options["task"]:
             raise ValueError("--table with a test file, --target or --task: expected --part beside it")
         name = str(options["table"][0])
         X, notes = read_features(name, like=M.features)
     else:
-        data = load_data(options, M)
-        (X, _), notes, name = part_of(data, options["part"] or "test"), list(data.notes), data.name
-    check_features(M, X, model, name)
+        data = examples.load_data(options, M)
+        (X, _), notes, name = examples.part_of(data, options["part"] or "test"), list(data.notes), data.name
+    examples.check_features(M, X, model, name)
     for note in notes:
         click.echo(note, err=True)
     move(M, options)
@@ -113,7 +105,7 @@ def predictions(M: mg.MultilayerPerceptron, Y: np.ndarray) -> tuple[dict[str, np
 
     The table has a heading, then one row per example: its class and the probabilities (or outputs), or its outputs.
     """
-    names, target = class_names(M), None if M.features is None else M.features.target.name
+    names, target = examples.class_names(M), None if M.features is None else M.features.target.name
     if names is None:
         title = target or "prediction"
         names = [title] if Y.shape[1] == 1 else [f"{title}{k}" for k in range(1, Y.shape[1] + 1)]

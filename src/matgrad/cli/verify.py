@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from matgrad.cli.options import plugin_option
 
 if TYPE_CHECKING:
     from matgrad.inspection.verdicts import Check
-    from matgrad.judges.suite import Case
 
 ALL_SIZES = "all sizes"
 MEANING = (
@@ -64,13 +63,15 @@ def verify(
     start = time.perf_counter()
     chosen = cases(layer, quick=quick, judges=[ALL_SIZES] if all_sizes else JUDGES)
     judges = list(dict.fromkeys(case.judge for case in chosen))
-    checks = [(case.judge, check) for case in _progress(chosen, silent=as_json) for check in case.run()]
+    is_silent = as_json or not sys.stderr.isatty()
+    progress: dict[str, Any] = {"file": sys.stderr, "item_show_func": lambda case: case.name if case else ""}
+    with nullcontext(chosen) if is_silent else click.progressbar(chosen, **progress) as running:
+        checks = [(case.judge, check) for case in running for check in case.run()]
     judged = {judge: [check.ok for other, check in checks if other == judge and not check.note] for judge in judges}
     if not any(judged.values()):
         raise ValueError(f"no equation was checked: {', '.join(layer) or 'nothing was selected'}")
-    failures = {judge: sum(not ok for ok in found) for judge, found in judged.items()}
-    not_proved = failures.pop(ALL_SIZES, 0)
-    wrong = sum(failures.values())
+    not_proved = judged.get(ALL_SIZES, []).count(False)
+    wrong = sum(found.count(False) for found in judged.values()) - not_proved
     if as_json:
         rows = [asdict(check) | {"judge": judge} for judge, check in checks]
         echo_json({"checks": rows, "wrong": wrong, "not_proved": not_proved})
@@ -93,29 +94,17 @@ def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
     equations: dict[tuple[str, str], list[tuple[str, Check]]] = {}
     for judge, check in checks:
         equations.setdefault((check.name, check.location), []).append((judge, check))
-    rows = []
+    rows = [("equation", "source", "paper", *judges)]
     for key, found in equations.items():
-        label = next((x.label for _, x in found if x.label), "")
-        verdicts = (_verdict(judge, [x.ok for other, x in found if other == judge and not x.note]) for judge in judges)
-        rows.append((*key, label, *verdicts))
-    echo_columns([("equation", "source", "paper", *judges), *rows])
+        verdicts = []
+        for judge in judges:
+            own = [x.ok for other, x in found if other == judge and not x.note]
+            right, wrong = ("proved", "NOT PROVED") if judge == ALL_SIZES else ("right", "WRONG")
+            count = f" ({len(own)})" if len(own) > 1 else ""
+            verdicts.append(f"{right if all(own) else wrong}{count}" if own else "-")
+        rows.append((*key, next((x.label for _, x in found if x.label), ""), *verdicts))
+    echo_columns(rows)
     messages = [check.message for _, check in checks if not check.ok]
     messages += [f"note: {x.name} {x.location}: {x.note}" for _, x in checks if x.note]
     for text in (*dict.fromkeys(messages), ""):
         click.echo(f"\n{text}" if text else "")
-
-
-def _verdict(judge: str, found: list[bool]) -> str:
-    """What a judge says of an equation, and how often."""
-    right, wrong = ("proved", "NOT PROVED") if judge == ALL_SIZES else ("right", "WRONG")
-    count = f" ({len(found)})" if len(found) > 1 else ""
-    return f"{right if all(found) else wrong}{count}" if found else "-"
-
-
-def _progress(chosen: list[Case], silent: bool) -> Iterator[Case]:
-    """The cases, with a progress bar where standard error is a terminal."""
-    if not sys.stderr.isatty() or silent:
-        yield from chosen
-        return
-    with click.progressbar(chosen, file=sys.stderr, item_show_func=lambda case: case.name if case else "") as running:
-        yield from running

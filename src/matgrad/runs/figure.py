@@ -20,8 +20,6 @@ LINES: dict[str | None, Any] = {"training": "-", "validation": "--", "test": ":"
 RATIO = 20  # of the largest to the smallest value: from here on, a scale is logarithmic
 MARKED = 10  # epochs; the values of runs with more have no markers
 LEGEND = 30  # names of runs
-
-
 PANELS = {  # what a panel shows, by its title
     "loss": "loss",
     "accuracy": "accuracy",
