@@ -60,7 +60,13 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
             run |= {f"last {name}": x for row in at.rows[-1:] for name, x in row.items() if name.endswith(MEASURES)}
     if not content:
         raise ValueError(f"{file}: no arrays in it")
-    rows = [_row(name, A, shapes_only) for name, A in content.items() if name != "matgrad"]
+    measures = () if shapes_only else (np.min, np.max, np.mean)
+    rows = [
+        {"name": name, "shape": list(A.shape), "dtype": str(A.dtype)}
+        | {f.__name__: float(f(A)) if A.size and A.dtype.kind in "fiub" else None for f in measures}
+        for name, A in content.items()
+        if name != "matgrad"
+    ]
     if as_json:
         parts = {"model": model, "information": information, "program": program, "run": run}
         echo_json({"arrays": rows} | {name: part or None for name, part in parts.items()})
@@ -88,24 +94,15 @@ def info(as_json: bool) -> None:
     if as_json:
         echo_json(values)
         return
-    installed = {name: "installed" if is_found else "not installed" for name, is_found in values["backends"].items()}
+    backends = {name: "installed" if found else "not installed" for name, found in values["backends"].items()}
     lines = {
         **values["versions"],
-        **{f"backend {name:<12}": text for name, text in (*installed.items(), ("auto", values["auto"]))},
+        **{f"backend {name:<12}": text for name, text in (backends | {"auto": values["auto"]}).items()},
         **values["machine"],
         "instructions": " ".join(values["instruction_sets"]),
         **{f"threads of {name}": number for name, number in values["threads"].items()},
     }
-    for name, value in lines.items():
-        click.echo(f"{name:<16} {value}")
-
-
-def _row(name: str, A: np.ndarray, shapes_only: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "shape": list(A.shape), "dtype": str(A.dtype)}
-    if not shapes_only:
-        numeric = A.size and A.dtype.kind in "fiub"
-        row |= {f.__name__: float(f(A)) if numeric else None for f in (np.min, np.max, np.mean)}
-    return row
+    click.echo("\n".join(f"{name:<16} {value}" for name, value in lines.items()))
 
 
 def _cell(value: Any) -> str:

@@ -24,14 +24,11 @@ REPEATED = ("quiet", "as_json", "overwrite")  # flags of one command, which a ch
 class RankedCommand(Command):
     """A command that runs in one process, or as a rank of several."""
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> click.Context:
         """The context of the command line or, if torchrun has restarted the run, of its newest checkpoint."""
-        ctx = super().make_context(info_name, args, parent, **extra)
-        if resumed := _resumed(self, ctx.params):
-            ctx = super().make_context(info_name, resumed, parent, **extra)
-        return ctx
+        ctx = super().make_context(info_name, args, *more, **extra)
+        resumed = _resumed(self, ctx.params)
+        return ctx if resumed is None else super().make_context(info_name, resumed, *more, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, as a rank if it was started as one."""
