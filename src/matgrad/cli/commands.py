@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -61,13 +61,6 @@ latex_option = option(
 def echo_json(value: Any) -> None:
     """Print a value as JSON."""
     click.echo(as_json(value))
-
-
-def echo_columns(lines: Sequence[Sequence[str]]) -> None:
-    """Print lines of cells in columns, aligned on the left."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 @contextmanager

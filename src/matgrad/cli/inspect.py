@@ -12,7 +12,7 @@ import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
-from matgrad.cli.commands import Command, echo_columns, echo_json, json_option, option
+from matgrad.cli.commands import Command, echo_json, json_option, option
 from matgrad.cli.files import READS, WRITES, Writes
 from matgrad.datasets import Features
 from matgrad.exchange import to_onnx
@@ -20,7 +20,7 @@ from matgrad.exchange.files import format_of, save_original
 from matgrad.foundation.files import is_safetensors, naming, read_safetensors
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
-from matgrad.foundation.writing import atomic_write
+from matgrad.foundation.writing import atomic_write, columns
 from matgrad.inspection.pictures import FIGURES, parse_shape, snapshot, write_png
 from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.checkpoints import read_checkpoint
@@ -76,7 +76,7 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
             information |= Features.from_json(information["features"]).summary()
     for name, value in (model | information | program | run).items():
         click.echo(f"{name}: {value}")
-    echo_columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows])
+    click.echo(columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]))
 
 
 @click.command(cls=Command, short_help="Show versions, backends and the machine.")

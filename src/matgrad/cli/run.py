@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class TrainingRun(mg.Callback):
         self.resumed, self.pruned = checkpoint_of(options), None
         known = known_model(options) if self.resumed is None else mg.load(self.resumed.path)
         self.data = load_data(options, known)
+        self.sha256 = cache(self.data.sha256)  # which takes a while
         self.metric = "accuracy" if self.data.classes else "rmse"
         self._check_data()
         if self.resumed is None:
@@ -67,15 +68,10 @@ class TrainingRun(mg.Callback):
         options["dtype"] = self.M.dtype
         self._prepare()
         is_checkpointed = any(options[name] is not None for name in ("checkpoint", "resume")) and is_first()
-        self.checkpoints = checkpoints(options, self.resumed, self.sha256 if is_checkpointed else "")
+        self.checkpoints = checkpoints(options, self.resumed, self.sha256() if is_checkpointed else "")
         is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset", "checkpoint"))
         is_silent = options["quiet"] or options["as_json"] or not is_first()
         self.report = callbacks.Report(silent=is_silent, patient=is_saved)
-
-    @cached_property
-    def sha256(self) -> str:
-        """The hash of the data, which takes a while."""
-        return self.data.sha256()
 
     def _callback(self, kind: type) -> Any:
         """The callback of this class; None if there is none."""
@@ -88,11 +84,11 @@ class TrainingRun(mg.Callback):
             raise ValueError(f"{data.name}: all examples have the same class; expected at least 2 classes")
         if data.classes is not None and self.options["normalize_targets"] is not None:
             raise ValueError(f"--normalize-targets: {data.name} has classes, expected a regression")
-        if self.resumed is not None and self.resumed.record.get("sha256") != self.sha256:
+        if self.resumed is not None and self.resumed.record.get("sha256") != self.sha256():
             raise ValueError(f"the data {data.name} are not those of the run in {self.resumed.path}")
         ctx = click.get_current_context(silent=True)
         path, sha256 = (None, None) if ctx is None else ctx.meta.get(REPEATED, (None, None))
-        if sha256 is not None and sha256 != self.sha256:
+        if sha256 is not None and sha256 != self.sha256():
             click.echo(f"note: the data are not those of the run in {path}", err=True)
 
     def _prepare(self) -> None:
@@ -289,7 +285,7 @@ class TrainingRun(mg.Callback):
             "machine": machine(),
             "data": {
                 "name": data.name,
-                "sha256": self.sha256,
+                "sha256": self.sha256(),
                 "training_examples": self._callback(callbacks.Statistics).parts[""].size,  # without those held out
                 "test_examples": data.Xtest.shape[0],
                 "features": data.input_size,

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +113,13 @@ def write_or_rescue(path: Path, write: Callable[[Path], object]) -> str | None:
     return f"{path}: cannot be written ({reason}); it is in {rescued}"
 
 
+def columns(lines: Sequence[Sequence[str]], side: str = "<") -> str:
+    """Lines of cells in columns, of which the first is aligned on the left, and the others on a side, < or >."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    forms = [f"{side if k else '<'}{width}" for k, width in enumerate(widths)]
+    return "\n".join("  ".join(map(format, line, forms)).rstrip() for line in lines)
+
+
 @dataclass(frozen=True)
 class Table:
     """A title, headings and rows, all strings; the first column has names, the others numbers."""
@@ -123,11 +130,7 @@ class Table:
 
     def text(self) -> str:
         """Aligned columns."""
-        lines = [self.headings, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        forms = [f"<{widths[0]}", *(f">{width}" for width in widths[1:])]
-        aligned = ("  ".join(map(format, line, forms)).rstrip() for line in lines)
-        return "\n".join([self.title, "", *aligned])
+        return f"{self.title}\n\n{columns([self.headings, *self.rows], '>')}"
 
     def markdown(self) -> str:
         """A heading and a table."""

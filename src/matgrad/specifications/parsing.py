@@ -78,7 +78,8 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
                 raise TypeError(f"expected {noun} for {name!r}, found {_shortened(value)}")
     except TypeError as error:
         allowed = [p for p in list(signature.parameters.values())[len(first) :] if p.name not in options]
-        usage = f"{call.name}({', '.join(map(_usage, allowed))})"
+        words = (p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in allowed)
+        usage = f"{call.name}({', '.join(words)})"
         raise ValueError(f"{kind} {specification!r}: {error}; usage: {usage}") from None
     return factory(*bound.args, **bound.kwargs)
 
@@ -201,14 +202,13 @@ def _equal(value: Any, default: Any) -> bool:
         return False
 
 
-def _is_a(kind: Any, x: Any) -> bool:
-    """Whether x is a number of this kind, which no boolean is."""
-    return isinstance(x, kind) and not isinstance(x, bool)
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool)
 
 
 _KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {  # by the annotation of a parameter
-    "float": (lambda x: _is_a(int | float, x) and abs(x) <= FLOAT32, "a finite float32 number"),
-    "int": (lambda x: _is_a(int, x), "an integer"),
+    "float": (lambda x: _is_number(x) and abs(x) <= FLOAT32, "a finite float32 number"),
+    "int": (lambda x: _is_number(x) and isinstance(x, int), "an integer"),
     "bool": (lambda x: isinstance(x, bool), "True or False"),
     "str": (lambda x: isinstance(x, str), "a word"),
 }
@@ -218,7 +218,3 @@ def _shortened(value: Any) -> str:
     """A value in messages."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}…"
-
-
-def _usage(parameter: inspect.Parameter) -> str:
-    return parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
