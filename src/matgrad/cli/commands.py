@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
-from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 import click
@@ -96,28 +95,23 @@ class Command(click.Command):
         """Run the command, unless a file cannot be written, is read too, or is written twice, which rank 0 checks."""
         used: dict[str, str] = {}  # what each real path is used for
         remedies = " or ".join(f"--{name}" for name in ("overwrite", "resume") if name in ctx.params)
-        found = sorted(_files(ctx), key=lambda file: isinstance(file[0], Writes)) if is_first() else []
-        for kind, path, name, is_default in found:
-            if isinstance(kind, Writes):
-                # a resumed run has written to the files of its own configuration from the start
-                is_continued = is_default and ctx.params.get("resume") is not None
-                kind.check(path, name, is_continued or bool(ctx.params.get("overwrite")), remedies)
-            files = {os.path.realpath(file) for file in kind.files(path)}
-            if isinstance(kind, Writes) and (twice := used.keys() & files):
-                raise ValueError(f"{name}: the same file as {used[twice.pop()]}; expected another one")
-            used |= dict.fromkeys(files, name if isinstance(kind, Writes) else f"{name}, which is read")
-        return super().invoke(ctx)
-
-
-def _files(ctx: click.Context) -> Iterator[tuple[FileType, Path, str, bool]]:
-    """Every file or folder that a command is given: its type, its name, also in messages, and if a file gave it."""
-    for parameter in ctx.command.params:
-        value, source = ctx.params.get(str(parameter.name)), ctx.get_parameter_source(str(parameter.name))
-        if isinstance(parameter.type, FileType) and value is not None:
+        for parameter in sorted(self.params, key=lambda p: isinstance(p.type, Writes)) if is_first() else ():
+            kind, value = parameter.type, ctx.params.get(str(parameter.name))
+            if not isinstance(kind, FileType) or value is None:
+                continue
             flag = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+            is_default = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT_MAP
             for item in value if isinstance(value, tuple) else (value,):
-                path, _ = parameter.type.split(item)
-                yield parameter.type, path, f"{flag} {path}", source is ParameterSource.DEFAULT_MAP
+                path, _ = kind.split(item)
+                name, files = f"{flag} {path}", {os.path.realpath(file) for file in kind.files(path)}
+                if isinstance(kind, Writes):
+                    # a resumed run has written to the files of its own configuration from the start
+                    is_continued = is_default and ctx.params.get("resume") is not None
+                    kind.check(path, name, is_continued or bool(ctx.params.get("overwrite")), remedies)
+                    if twice := used.keys() & files:
+                        raise ValueError(f"{name}: the same file as {used[twice.pop()]}; expected another one")
+                used |= dict.fromkeys(files, name if isinstance(kind, Writes) else f"{name}, which is read")
+        return super().invoke(ctx)
 
 
 def as_click_error(error: BaseException) -> click.ClickException | None:

@@ -122,6 +122,7 @@ def confusion_table(counts: list[list[int]], names: list[str]) -> str:
     """The confusion matrix as a string: one row per true class, one column per predicted class."""
     width = max(len(str(max(map(max, counts)))), *map(len, names))
     left = max(len("true"), *map(len, names))
-    rows = zip(["", *names], [names, *counts], strict=True)
+    cells: list[list[Any]] = [names, *counts]
+    rows = zip(["", *names], cells, strict=True)
     lines = (f"{name:>{left}}" + "".join(f"  {cell:>{width}}" for cell in row) for name, row in rows)
     return "\n".join([f"{'true':>{left}}  predicted", *lines])

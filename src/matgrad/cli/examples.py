@@ -61,7 +61,7 @@ def load_data(options: dict[str, Any], M: mg.MultilayerPerceptron | None = None)
         return create(value, GENERATED, "--generate-dataset", seed=options["seed"])
     if name in READERS:
         return READERS[name](value)
-    file, test, *_ = *value, None
+    file, test = [*value, None][:2]
     how: dict[str, Any] = {"task": options["task"], "test": test}
     if M is not None and how["task"] is None and ("classes" in M.information or M.target_normalization is not None):
         how["task"] = "regression" if class_names(M) is None else "classification"
