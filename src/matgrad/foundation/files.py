@@ -21,6 +21,7 @@ from matgrad.foundation.limits import check_bytes, check_count, file_limit
 T = TypeVar("T")
 
 CHUNK = 1 << 20  # bytes that are decompressed at a time
+UNREADABLE = {FileNotFoundError: "no such file", IsADirectoryError: "found a folder, expected a file"}
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
@@ -30,9 +31,6 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
         check_count(len(members), limits.MEMBERS, "archive", "arrays")
         check_bytes(sum(member.file_size for member in members), "archive", file_limit(path))
         return {member.filename.removesuffix(".npy"): _array(archive, member) for member in members}
-
-
-UNREADABLE = {FileNotFoundError: "no such file", IsADirectoryError: "found a folder, expected a file"}
 
 
 @contextmanager
