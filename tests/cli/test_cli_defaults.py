@@ -14,8 +14,7 @@ import pytest
 import matgrad as mg
 from cli_support import arrays, run, save_blobs, succeed
 from matgrad.cli import main
-from matgrad.cli.commands import GROUPS, Command, GroupedOption
-from matgrad.cli.renamed import RENAMED
+from matgrad.cli.commands import GROUPS, RENAMED, Command, GroupedOption
 
 FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 2, "--batch-size", 8)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,11 +22,11 @@ from matgrad.backends import BACKENDS
 from matgrad.cli.commands import Command, echo_json, json_option, option
 from matgrad.cli.options import COUNT, NUMERIC_BACKENDS, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
+from matgrad.engines.fallback import TrainingStep
 from matgrad.foundation.limits import THREADS
 from matgrad.foundation.machine import cores, set_threads
 from matgrad.foundation.writing import Table
 from matgrad.specifications.parsing import lookup, parse_numbers, split_items
-from matgrad.specifications.plugins import load_plugin
 
 LEAST = 0.2  # seconds of a turn
 BATCHES = 10  # that a turn repeats
@@ -70,13 +70,12 @@ def bench(as_json: bool, **options: Any) -> None:
             for name in ways
         }
         for r in range(options["rounds"]):
-            names = list(seconds)
-            for name in names[r % max(len(names), 1) :] + names[: r % max(len(names), 1)]:
+            names = deque(seconds)
+            names.rotate(-r)
+            for name in names:
+                arguments = (M, loss, options["batch_size"], options["seed"], *ways[name])
                 try:
-                    if not r:
-                        arguments = (M, loss, options["batch_size"], options["seed"], *ways[name])
-                        workers[name].submit(_prepare, *arguments).result()
-                    seconds[name].append(workers[name].submit(_turn).result())
+                    seconds[name].append(workers[name].submit(_turn, *arguments).result())
                 except Exception as error:
                     problems[name] = f"{type(error).__name__}: {error}"
                     del seconds[name]
@@ -84,8 +83,8 @@ def bench(as_json: bool, **options: Any) -> None:
     if not found:
         raise ValueError("; ".join(f"{name}: {reason}" for name, reason in problems.items()))
     if as_json:
-        keys = ("backend", "compiled", "threads")
-        rows = [{"options": x, "seconds_per_step": s} | dict(zip(keys, ways[x], strict=True)) for s, x in found]
+        keys = ("options", "seconds_per_step", "backend", "compiled", "threads")
+        rows = [dict(zip(keys, (name, s, *ways[name]), strict=True)) for s, name in found]
         echo_json({"measured": rows, "problems": problems})
         return
     cells = [[name, f"{1e3 * s:.3f}", f"{s / found[0][0]:.2f}"] for s, name in found]
@@ -96,26 +95,23 @@ def bench(as_json: bool, **options: Any) -> None:
 
 # -- in the process of one way ----------------------------------------------------------------------
 
-_train: Callable[[], float]  # trains for a moment, and returns the seconds per step
+_train: Callable[[int], float] | None = None  # trains for so many epochs, and returns the seconds per step
+_times = 0  # as many make a turn
 
 
 def _load_plugins(files: list[Path]) -> None:
     """Make plugins known before a model with their layers arrives."""
     for file in files:
-        load_plugin(file)
+        mg.load_plugin(file)
 
 
-def _turn() -> float:
-    return _train()
-
-
-def _prepare(
+def _turn(
     M: mg.MultilayerPerceptron, loss: mg.LossFunction, batch_size: int, seed: int, backend: str, compiled: bool, n: int
-) -> None:
-    """Compile the step of a way, with n threads, and run it until it is warm."""
-    from matgrad.engines.fallback import TrainingStep
-
-    global _train
+) -> float:
+    """The seconds per step of a way; its first turn compiles the step, with n threads, and runs it until it is warm."""
+    global _train, _times
+    if _train is not None:
+        return _train(_times)
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a framework prints is no result
     os.dup2(1, 2)
@@ -140,5 +136,5 @@ def _prepare(
         return (time.perf_counter() - start) / (times * BATCHES)
 
     train(3)
-    times = max(1, round(LEAST / BATCHES / max(train(1), 1e-9)))
-    _train = partial(train, times)
+    _train, _times = train, max(1, round(LEAST / BATCHES / max(train(1), 1e-9)))
+    return train(_times)

@@ -59,19 +59,14 @@ def checkpoint_of(options: Mapping[str, Any]) -> Checkpoint | None:
     ctx = click.get_current_context()
     known = configuration_of(ctx.meta[RESUMED])
     for parameter in ctx.command.params:
-        name, flag = str(parameter.name), parameter.opts[0]
+        name, flag, group = str(parameter.name), parameter.opts[0], getattr(parameter, "group", "Options")
         is_given = ctx.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-        if is_given and not _may_differ(parameter) and plain(options[name], os.path.abspath) != known.get(name):
+        is_data = group == "Data" and isinstance(parameter.type, Reads)  # which are compared by their hash
+        is_free = is_data or name in FREE or (group in FREE_GROUPS and name != "dtype")
+        if is_given and not is_free and plain(options[name], os.path.abspath) != known.get(name):
             given = f"{flag} {options[name]} and --resume {options['resume']}"
             raise ValueError(f"{given} contradict each other: the run has {flag} {known.get(name)}")
     return ctx.meta[RESUMED]
-
-
-def _may_differ(parameter: click.Parameter) -> bool:
-    """Whether a resumed run may have another value of an option; data are compared by their hash."""
-    group = getattr(parameter, "group", "Options")
-    is_data = group == "Data" and isinstance(parameter.type, Reads)
-    return is_data or parameter.name in FREE or (group in FREE_GROUPS and parameter.name != "dtype")
 
 
 def plain(value: Any, of_path: Callable[[Path], str] = str) -> Any:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from functools import reduce
 from typing import Any, Literal, TypeVar, get_args
 
 import click
 from click.core import ParameterSource
 
 from matgrad.cli.files import FileType, Writes
-from matgrad.cli.renamed import renaming
 from matgrad.distributed import is_first
 from matgrad.foundation.limits import is_out_of_memory
 from matgrad.foundation.writing import as_json
@@ -49,13 +48,7 @@ def option(group: Group, *names: str, **settings: Any) -> Callable[[Any], Any]:
 
 def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Several options as one decorator, in the order given."""
-
-    def decorate(command: F) -> F:
-        for add in reversed(options):
-            command = add(command)
-        return command
-
-    return decorate
+    return lambda command: reduce(lambda found, add: add(found), reversed(options), command)
 
 
 json_option = option("Output", "--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
@@ -67,13 +60,6 @@ latex_option = option(
 def echo_json(value: Any) -> None:
     """Print a value as JSON."""
     click.echo(as_json(value))
-
-
-def echo_columns(lines: Sequence[Sequence[str]]) -> None:
-    """Print lines of cells in columns, aligned on the left."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 @contextmanager
@@ -92,8 +78,7 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            text = renaming(error.option_name)
-            raise error if text is None else click.UsageError(text, ctx) from None
+            raise click.UsageError(renaming(error.option_name) or error.format_message(), ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of each group under its heading."""
@@ -107,35 +92,26 @@ class Command(click.Command):
                     formatter.write_dl(records, col_max=24)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, after rank 0 has checked the files."""
-        if is_first():
-            self.check(ctx)
-        return super().invoke(ctx)
-
-    def check(self, ctx: click.Context) -> None:
-        """Raise if a file cannot be written, is read too, or is written twice."""
+        """Run the command, unless a file cannot be written, is read too, or is written twice, which rank 0 checks."""
         used: dict[str, str] = {}  # what each real path is used for
         remedies = " or ".join(f"--{name}" for name in ("overwrite", "resume") if name in ctx.params)
-        for kind, path, name, is_default in sorted(_files(ctx), key=lambda found: isinstance(found[0], Writes)):
-            if isinstance(kind, Writes):
-                # a resumed run has written to the files of its own configuration from the start
-                is_continued = is_default and ctx.params.get("resume") is not None
-                kind.check(path, name, is_continued or bool(ctx.params.get("overwrite")), remedies)
-            files = {os.path.realpath(file) for file in kind.files(path)}
-            if isinstance(kind, Writes) and (twice := used.keys() & files):
-                raise ValueError(f"{name}: the same file as {used[twice.pop()]}; expected another one")
-            used |= dict.fromkeys(files, name if isinstance(kind, Writes) else f"{name}, which is read")
-
-
-def _files(ctx: click.Context) -> Iterator[tuple[FileType, Path, str, bool]]:
-    """Every file or folder that a command is given: its type, its name, also in messages, and if a file gave it."""
-    for parameter in ctx.command.params:
-        value, source = ctx.params.get(str(parameter.name)), ctx.get_parameter_source(str(parameter.name))
-        if isinstance(parameter.type, FileType) and value is not None:
+        for parameter in sorted(self.params, key=lambda p: isinstance(p.type, Writes)) if is_first() else ():
+            kind, value = parameter.type, ctx.params.get(str(parameter.name))
+            if not isinstance(kind, FileType) or value is None:
+                continue
             flag = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+            is_default = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT_MAP
             for item in value if isinstance(value, tuple) else (value,):
-                path, _ = parameter.type.split(item)
-                yield parameter.type, path, f"{flag} {path}", source is ParameterSource.DEFAULT_MAP
+                path, _ = kind.split(item)
+                name, files = f"{flag} {path}", {os.path.realpath(file) for file in kind.files(path)}
+                if isinstance(kind, Writes):
+                    # a resumed run has written to the files of its own configuration from the start
+                    is_continued = is_default and ctx.params.get("resume") is not None
+                    kind.check(path, name, is_continued or bool(ctx.params.get("overwrite")), remedies)
+                    if twice := used.keys() & files:
+                        raise ValueError(f"{name}: the same file as {used[twice.pop()]}; expected another one")
+                used |= dict.fromkeys(files, name if isinstance(kind, Writes) else f"{name}, which is read")
+        return super().invoke(ctx)
 
 
 def as_click_error(error: BaseException) -> click.ClickException | None:
@@ -144,6 +120,42 @@ def as_click_error(error: BaseException) -> click.ClickException | None:
         return error
     if is_out_of_memory(error):
         return click.UsageError(str(error).partition("\n")[0], ctx=None)
-    if isinstance(error, BAD_INPUT) and not isinstance(error, BrokenPipeError):  # the reader of a pipe is gone
-        return click.UsageError(" ".join(str(error).splitlines()) or type(error).__name__, ctx=None)
-    return None
+    is_ours = isinstance(error, BAD_INPUT) and not isinstance(error, BrokenPipeError)  # the reader of a pipe is gone
+    return click.UsageError(" ".join(str(error).splitlines()) or type(error).__name__, ctx=None) if is_ours else None
+
+
+# -- options that have a new spelling ---------------------------------------------------------------
+
+TOPOLOGY = '--sparse-training "Topology(Magnitude(0.3), grow=Random, weights=Xavier, every=100)"'
+RENAMED: dict[str, str] = {  # what was written, and what to write now
+    old: new
+    for spellings, new in {
+        "--processes": "torchrun --nproc-per-node N -m matgrad train …",
+        "--max-restarts": "torchrun --max-restarts N -m matgrad train … --checkpoint DIR",
+        "--timeout": "mg.distributed.start(timeout=…) in a script",
+        "--csv --features": "--table FILE",  # --features of matgrad predict
+        "--columns --drop-columns --categorical": '--features "columns=NAMES; drop=NAMES; categorical=NAMES"',
+        "--missing --unknown": '--features "missing=RULE; unknown=RULE"',
+        "--svmlight-test": '--svmlight "TRAIN;TEST"',
+        "--dataset-size": '--generate-dataset "NAME(SIZE)"',
+        "--prune --grow --grow-weights": TOPOLOGY,
+        "--update-every --update-until": '--sparse-training "RigL(0.3, every=100, until=0.75)"',
+        "--drop-decay --regrow": '--sparse-training "RigL(0.3, decay=cosine, regrow=True)"',
+        "--overall-density --density-power": '--densities "ER(0.05, power=1)"',
+        "--weight-decay --l1": '--optimizers "Adam(weight_decay=1e-4, l1=1e-4)"',
+        "--every --keep": '--checkpoint "DIR, every=100, keep=3"',
+        "--tensorboard": "--log DIR",
+        "--picture-epochs --picture-shape": '--pictures "DIR, epochs=0,5,10, shape=28x28"',
+        "--no-statistics": "--statistics none",
+        "--accounting": "--statistics costs",
+        "--info": "--show parameters",
+        "--debug": "--show batches",
+        "--precision --edgeitems": '--show "parameters, precision=4, edgeitems=3"',
+    }.items()
+    for old in spellings.split()
+}
+
+
+def renaming(spelling: str) -> str | None:
+    """What a message says of a spelling that was given up; None of one that was not."""
+    return f"{spelling} is gone: use {RENAMED[spelling]}" if spelling in RENAMED else None

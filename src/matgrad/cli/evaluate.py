@@ -10,35 +10,23 @@ from typing import Any
 import click
 import numpy as np
 
-from matgrad.cli.commands import Command, echo_json, json_option
-from matgrad.cli.examples import (
-    check_features,
-    class_names,
-    examples_for,
-    given_sources,
-    load_data,
-    part_of,
-    part_option,
-)
+import matgrad as mg
+from matgrad.cli import examples
+from matgrad.cli.commands import Command, all_of, echo_json, json_option
 from matgrad.cli.files import READS, Writes
 from matgrad.cli.options import data_options, machine_options, move, plugin_option, seed_option
-from matgrad.datasets import DataLoader
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import measure, predicted_classes, probabilities
 from matgrad.foundation.machine import set_threads
 from matgrad.foundation.writing import atomic_write, write_or_rescue
 from matgrad.loss_functions import default_loss
-from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.storage.models import load
+
+saved_options = all_of(data_options, examples.part_option, seed_option, machine_options, plugin_option)
 
 
 @click.command(cls=Command, short_help="Measure a saved model.")
 @click.argument("model", type=READS)
-@data_options
-@part_option
-@seed_option
-@machine_options
-@plugin_option
+@saved_options
 @json_option
 def evaluate(model: Path, as_json: bool, **options: Any) -> None:
     """Measure the saved MODEL: accuracy, loss and confusion matrix, or the errors of a regression.
@@ -47,11 +35,11 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
     targets as they were scaled in training. The columns of a table are found by their names.
     """
     set_threads(options["threads"])
-    M = load(model)
-    X, T, data = examples_for(M, model, options)
-    names, loss = class_names(M), default_loss(M)
+    M = mg.load(model)
+    X, T, data = examples.examples_for(M, model, options)
+    names, loss = examples.class_names(M), default_loss(M)
     move(M, options)
-    loader = DataLoader(M.normalize(X), M.normalize_targets(T), 1000, classes=M.layers[-1].output_size)
+    loader = mg.DataLoader(M.normalize(X), M.normalize_targets(T), 1000, classes=M.layers[-1].output_size)
     measures = measure(M, loader.to(M.backend.name, dtype=M.dtype, device=M.device), loss)
     values: dict[str, Any] = {"loss": measures.loss}
     if names is None:
@@ -72,11 +60,7 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
 @click.command(cls=Command, short_help="Write what a saved model predicts.")
 @click.argument("model", type=READS)
 @click.argument("output", type=Writes(".csv", ".npz"))
-@data_options
-@part_option
-@seed_option
-@machine_options
-@plugin_option
+@saved_options
 def predict(model: Path, output: Path, **options: Any) -> None:
     """Write what the saved MODEL predicts to OUTPUT, a .csv or .npz file.
 
@@ -84,16 +68,16 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     columns of a table are found by their names, in any order; others are ignored.
     """
     set_threads(options["threads"])
-    M = load(model)
-    if options["part"] is None and given_sources(options) == ["table"]:
+    M = mg.load(model)
+    if options["part"] is None and examples.given_sources(options) == ["table"]:
         if len(options["table"]) > 1 or options["target"] or options["task"]:
             raise ValueError("--table with a test file, --target or --task: expected --part beside it")
         name = str(options["table"][0])
         X, notes = read_features(name, like=M.features)
     else:
-        data = load_data(options, M)
-        (X, _), notes, name = part_of(data, options["part"] or "test"), list(data.notes), data.name
-    check_features(M, X, model, name)
+        data = examples.load_data(options, M)
+        (X, _), notes, name = examples.part_of(data, options["part"] or "test"), list(data.notes), data.name
+    examples.check_features(M, X, model, name)
     for note in notes:
         click.echo(note, err=True)
     move(M, options)
@@ -108,8 +92,7 @@ def predict(model: Path, output: Path, **options: Any) -> None:
             if path.suffix == ".npz":
                 np.savez(file, **arrays)  # type: ignore[arg-type]
             else:
-                text = io.StringIO()
-                csv.writer(text, lineterminator="\n").writerows(table)
+                csv.writer(text := io.StringIO(), lineterminator="\n").writerows(table)
                 file.write(text.getvalue().encode())
 
     if problem := write_or_rescue(output, write):
@@ -117,12 +100,12 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     click.echo(f"{len(Y)} predictions in {output}")
 
 
-def predictions(M: MultilayerPerceptron, Y: np.ndarray) -> tuple[dict[str, np.ndarray], list[list[Any]]]:
+def predictions(M: mg.MultilayerPerceptron, Y: np.ndarray) -> tuple[dict[str, np.ndarray], list[list[Any]]]:
     """The outputs Y of a model as the arrays of an npz file, and as a table.
 
     The table has a heading, then one row per example: its class and the probabilities (or outputs), or its outputs.
     """
-    names, target = class_names(M), None if M.features is None else M.features.target.name
+    names, target = examples.class_names(M), None if M.features is None else M.features.target.name
     if names is None:
         title = target or "prediction"
         names = [title] if Y.shape[1] == 1 else [f"{title}{k}" for k in range(1, Y.shape[1] + 1)]
@@ -139,7 +122,7 @@ def confusion_table(counts: list[list[int]], names: list[str]) -> str:
     """The confusion matrix as a string: one row per true class, one column per predicted class."""
     width = max(len(str(max(map(max, counts)))), *map(len, names))
     left = max(len("true"), *map(len, names))
-    lines = [f"{'true':>{left}}  predicted", " " * left + "".join(f"  {name:>{width}}" for name in names)]
-    for name, row in zip(names, counts, strict=True):
-        lines.append(f"{name:>{left}}" + "".join(f"  {count:>{width}}" for count in row))
-    return "\n".join(lines)
+    cells: list[list[Any]] = [names, *counts]
+    rows = zip(["", *names], cells, strict=True)
+    lines = (f"{name:>{left}}" + "".join(f"  {cell:>{width}}" for cell in row) for name, row in rows)
+    return "\n".join([f"{'true':>{left}}  predicted", *lines])

@@ -10,13 +10,13 @@ from typing import Any
 import click
 import numpy as np
 
+import matgrad as mg
 from matgrad import datasets
 from matgrad.cli.commands import option
 from matgrad.cli.options import contradiction, flag
-from matgrad.datasets import Dataset, Features
+from matgrad.datasets import Dataset
 from matgrad.datasets.checking import stacked
-from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.specifications.parsing import create
+from matgrad.specifications.parsing import create, lookup
 
 READERS: dict[str, Callable[[Path], Dataset]] = {  # of the data sets that need nothing but their place
     "mnist": datasets.mnist,
@@ -41,7 +41,7 @@ def given_sources(options: dict[str, Any]) -> list[str]:
     return [name for name in SOURCES if options[name] is not None]
 
 
-def load_data(options: dict[str, Any], M: MultilayerPerceptron | None = None) -> Dataset:
+def load_data(options: dict[str, Any], M: mg.MultilayerPerceptron | None = None) -> Dataset:
     """The data set that the options name, not yet normalized; the embedded digits if they name none.
 
     For a saved model M, a table has its features and, unless the options name another, its target and its task; an
@@ -61,19 +61,21 @@ def load_data(options: dict[str, Any], M: MultilayerPerceptron | None = None) ->
         return create(value, GENERATED, "--generate-dataset", seed=options["seed"])
     if name in READERS:
         return READERS[name](value)
-    how: dict[str, Any] = {"task": options["task"], "test": value[1] if len(value) > 1 else None}
+    file, test = [*value, None][:2]
+    how: dict[str, Any] = {"task": options["task"], "test": test}
     if M is not None and how["task"] is None and ("classes" in M.information or M.target_normalization is not None):
         how["task"] = "regression" if class_names(M) is None else "classification"
     if name == "svmlight":
         if M is not None:
             how |= {"first_index": M.information.get("first_index"), "features": M.layers[0].input_size}
-        return datasets.svmlight(value[0], **how)
+        return datasets.svmlight(file, **how)
     like, chosen = None if M is None else M.features, options.get("features")
-    if chosen is None:
-        return datasets.table(value[0], target=options["target"], **how, like=like)
-    data = datasets.table(value[0], target=options["target"], **how, **parse_features(chosen))
-    if like is not None and _inputs(data.features) != _inputs(like):
-        raise contradiction("features", options, f"the features {', '.join(map(str, like.columns))}")
+    columns = {"like": like} if chosen is None else parse_features(chosen)
+    data = datasets.table(file, target=options["target"], **how, **columns)
+    if chosen is not None and like is not None and data.features is not None:
+        found, known = ([(x.name, x.categories) for x in features.columns] for features in (data.features, like))
+        if found != known:
+            raise contradiction("features", options, f"the features {', '.join(map(str, like.columns))}")
     return data
 
 
@@ -82,9 +84,8 @@ def parse_features(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for item in text.split(";"):
         key, _, value = (part.strip() for part in item.partition("="))
-        if key not in FEATURES or FEATURES[key] in found:
-            problem = "is there twice" if key in FEATURES else f"is unknown; known: {', '.join(FEATURES)}"
-            raise ValueError(f"--features {text!r}: {key!r} {problem}")
+        if lookup(key, FEATURES, "part of --features") in found:
+            raise ValueError(f"--features {text!r}: {key!r} is there twice")
         names = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
         if not names or "" in names:
             raise ValueError(f"--features {text!r}: {key}: found {value!r}, expected names separated by commas")
@@ -93,15 +94,10 @@ def parse_features(text: str) -> dict[str, Any]:
     return found
 
 
-def _inputs(features: Features | None) -> list[tuple[str | None, Any]]:
-    """The names and categories of the columns that are the inputs of a model."""
-    return [] if features is None else [(column.name, column.categories) for column in features.columns]
-
-
 # -- examples for a saved model -------------------------------------------------------------------
 
 
-def examples_for(M: MultilayerPerceptron, path: Path, options: dict[str, Any]) -> tuple[Any, np.ndarray, Dataset]:
+def examples_for(M: mg.MultilayerPerceptron, path: Path, options: dict[str, Any]) -> tuple[Any, np.ndarray, Dataset]:
     """X and T of the part that the options name, with classes in the model's numbering, and the data they are from."""
     data, names = load_data(options, M), class_names(M)
     X, T = part_of(data, options["part"] or "test")
@@ -122,7 +118,7 @@ def examples_for(M: MultilayerPerceptron, path: Path, options: dict[str, Any]) -
     return X, T, data
 
 
-def check_features(M: MultilayerPerceptron, X: Any, path: Path, name: str) -> None:
+def check_features(M: mg.MultilayerPerceptron, X: Any, path: Path, name: str) -> None:
     """Raise if the examples have more or fewer features than the model."""
     if X.shape[1] != (D := M.layers[0].input_size):
         found = f"the model has {D} features, but {name} has {X.shape[1]}"
@@ -136,7 +132,7 @@ def part_of(data: Dataset, part: str) -> tuple[Any, np.ndarray]:
     return (data.Xtrain, data.Ttrain) if part == "train" else (data.Xtest, data.Ttest)
 
 
-def class_names(M: MultilayerPerceptron) -> list[str] | None:
+def class_names(M: mg.MultilayerPerceptron) -> list[str] | None:
     """The names of the model's classes, or their numbers if they have no names; None for a regression.
 
     A model that was not saved by `matgrad train`, and does not normalize its targets, has one class per output.

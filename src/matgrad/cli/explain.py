@@ -11,47 +11,32 @@ import click
 import numpy as np
 
 import matgrad as mg
+from matgrad.cli import options as shared
 from matgrad.cli.commands import Command, option
 from matgrad.cli.examples import examples_for, given_sources, part_option
 from matgrad.cli.files import READS, WRITES
-from matgrad.cli.options import (
-    COUNT,
-    POSITIVE,
-    data_options,
-    flag,
-    is_given,
-    model_options,
-    optimizers_option,
-    seed_option,
-)
+from matgrad.cli.options import COUNT, POSITIVE, flag, is_given
 from matgrad.cli.saved_models import chosen_loss, new_model
-from matgrad.explanation.explanation import explain as explained
-from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import set_optimizers
-from matgrad.storage.models import load
 from matgrad.training.run import LEARNING_RATE
 
 NEW = ("layers", "layer_sizes", "layer_weights", "dropouts", "densities", "supports")  # the options of a new model
 EXAMPLES = 6
+VERIFY = "Check the equations symbolically, which takes seconds.  [default: with --html, if SymPy is installed]"
 
 
 @click.command(cls=Command, short_help="Show every equation of a training step with its values.")
 @click.argument("model", type=READS, required=False)
-@model_options("ReLU;Linear", "4;5;3")
-@data_options
+@shared.model_options("ReLU;Linear", "4;5;3")
+@shared.data_options
 @part_option
 @option("Data", "--examples", type=COUNT, default=EXAMPLES, help="How many examples the batch has.")
-@seed_option
-@optimizers_option
+@shared.seed_option
+@shared.optimizers_option
 @option("Training", "--learning-rate", type=POSITIVE, default=LEARNING_RATE, metavar="η", help="The learning rate.")
 @option("Output", "--equation", metavar="NAME", help="Show only this equation, such as 'layer 2 DW', 'DW2' or 'loss'.")
 @option("Output", "--html", type=WRITES, metavar="FILE", help="Write a page to step through in a browser.")
-@option(
-    "Output",
-    "--verify/--no-verify",
-    default=None,
-    help="Check the equations symbolically, which takes seconds.  [default: with --html, if SymPy is installed]",
-)
+@option("Output", "--verify/--no-verify", default=None, help=VERIFY)
 def explain(model: Path | None, **options: Any) -> None:
     """Show every equation of one training step in order: LaTeX, source, verdict, size and value.
 
@@ -66,26 +51,23 @@ def explain(model: Path | None, **options: Any) -> None:
     mg.manual_seed(options["seed"])
     M, X, T = _new(options) if model is None else _saved(model, options)
     set_optimizers(M, options["optimizers"])
-    verify = options["verify"]
-    if verify is None:
-        verify = html is not None and find_spec("sympy") is not None
+    by_default = html is not None and find_spec("sympy") is not None
+    verify = by_default if options["verify"] is None else options["verify"]
 
     def progress(name: str) -> None:
         if sys.stderr.isatty():
             click.echo(f"checking {name} …", err=True)
 
     rate, loss = options["learning_rate"], chosen_loss(options, M)
-    explanation = explained(M, X, T, loss=loss, eta=rate, verify=verify, progress=progress)
+    explanation = mg.explain(M, X, T, loss=loss, eta=rate, verify=verify, progress=progress)
     if html is not None:
         explanation.save(html)
         click.echo(f"{len(explanation)} equations in {html}: open it in a browser")
-    elif options["equation"] is not None:
-        click.echo(explanation[options["equation"]])
     else:
-        click.echo(explanation)
+        click.echo(explanation if options["equation"] is None else explanation[options["equation"]])
 
 
-def _new(options: dict[str, Any]) -> tuple[MultilayerPerceptron, np.ndarray, np.ndarray]:
+def _new(options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, np.ndarray, np.ndarray]:
     """A new model, and random examples."""
     if given := given_sources(options):
         raise ValueError(f"{' and '.join(map(flag, given))}: expected a saved model to explain on this data")
@@ -97,18 +79,15 @@ def _new(options: dict[str, Any]) -> tuple[MultilayerPerceptron, np.ndarray, np.
     return M, X, np.asarray(mg.one_hot(t, K)) if K > 1 else t[:, None].astype(np.float64)
 
 
-def _saved(path: Path, options: dict[str, Any]) -> tuple[MultilayerPerceptron, Any, np.ndarray]:
+def _saved(path: Path, options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, Any, np.ndarray]:
     """The saved model, and the first examples of its data."""
     for name in NEW:
         if is_given(name):
             raise ValueError(f"{flag(name)} and {path}: it describes a new model, not a saved one")
-    M = load(path)
+    M = mg.load(path)
     X, T, data = examples_for(M, path, options)
-    order = np.arange(len(T))
-    if data.classes is not None:  # the first example of every class, then the second of every class, and so on
-        before = np.zeros(len(T), dtype=np.int64)  # examples of the same class
-        for k in np.unique(T):
-            before[T == k] = np.arange(np.count_nonzero(T == k))
-        order = np.argsort(before, kind="stable")
-    chosen = order[: options["examples"]]
+    before = np.zeros(len(T), dtype=np.int64)  # how many of the same class are before an example
+    for k in () if data.classes is None else np.unique(T):
+        before[T == k] = np.arange(np.count_nonzero(T == k))
+    chosen = np.argsort(before, kind="stable")[: options["examples"]]  # the first of every class, the second, and so on
     return M, X[chosen], T[chosen]

@@ -99,8 +99,8 @@ class Writes(FileType):
             if path.exists() and not path.is_dir():
                 raise ValueError(f"{name}: expected a folder, found a file")
             files = files[1:] if path.is_dir() else [path]
-            if found := [] if overwrite else [file for file in files if file.exists()]:
-                raise ValueError(f"{name}: has {found[0].name} already; expected another folder, {remedies}")
+            if not overwrite and (found := next((file for file in files if file.exists()), None)):
+                raise ValueError(f"{name}: has {found.name} already; expected another folder, {remedies}")
         for file in files:
             what = name if file == path else f"{name}: {file.name}"
             try:

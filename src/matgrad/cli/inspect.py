@@ -1,8 +1,8 @@
-"""`matgrad inspect` for files and `matgrad info` for the machine."""
+"""`matgrad inspect`, `pictures` and `convert` for files, and `matgrad info` for the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,26 @@ import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
-from matgrad.cli.commands import Command, echo_columns, echo_json, json_option
-from matgrad.cli.files import READS
+from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.files import READS, WRITES, Writes
 from matgrad.datasets import Features
+from matgrad.exchange import to_onnx
+from matgrad.exchange.files import format_of, save_original
 from matgrad.foundation.files import is_safetensors, naming, read_safetensors
+from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
-from matgrad.program.program import Program, Value
-from matgrad.storage.checkpoints import RunState, read_checkpoint
-from matgrad.storage.models import read_arrays, read_description
+from matgrad.foundation.writing import atomic_write, columns
+from matgrad.inspection.figures import FIGURES, parse_shape, snapshot, write_png
+from matgrad.specifications.parsing import parse_numbers
+from matgrad.storage.checkpoints import read_checkpoint
+from matgrad.storage.models import load, read_arrays, read_description
 from matgrad.storage.programs import load_program
+
+NAMES = (*(f"{name}.gif" for name in FIGURES), *(f"epoch_*_{name}.png" for name in FIGURES))
+PICTURES = Writes(names=NAMES, settings={"epochs": lambda text: parse_numbers(text, "epoch"), "shape": parse_shape})
+
+HELP = 'Draw the weights, as PNG files and animations: "DIR, epochs=0,5,10, shape=28x28".'
+picture_option = option("Output", "--pictures", type=PICTURES, metavar="DIR", help=HELP)
 
 
 @click.command(cls=Command, short_help="Show what is in an npz or safetensors file.")
@@ -35,11 +46,27 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     run: dict[str, Any] = {}
     if is_safetensors(file):
         content, metadata = read_safetensors(file)
-        program = _summary(load_program(file)[0]) if "matgrad" in metadata else {}
-        run = _position(read_checkpoint(file).run) if "checkpoint" in metadata else {}
+        if "matgrad" in metadata:
+            found = load_program(file)[0]
+            inputs, outputs = (
+                ", ".join(f"{name} {_cell(list(x.shape))}" for name, x in values.items() if "." not in name)
+                for values in (found.inputs, found.outputs)  # besides the state
+            )
+            program = {"operations": len(found.instructions), "inputs": inputs}
+            program["outputs"] = outputs or "the state after a training step"
+        if "checkpoint" in metadata:
+            at = read_checkpoint(file).run
+            run = {"epochs": at.epoch, "batches since": at.batch, "steps": at.step}
+            run |= {f"last {name}": x for row in at.rows[-1:] for name, x in row.items() if name.endswith(MEASURES)}
     if not content:
         raise ValueError(f"{file}: no arrays in it")
-    rows = [_row(name, A, shapes_only) for name, A in content.items() if name != "matgrad"]
+    measures = () if shapes_only else (np.min, np.max, np.mean)
+    rows = [
+        {"name": name, "shape": list(A.shape), "dtype": str(A.dtype)}
+        | {f.__name__: float(f(A)) if A.size and A.dtype.kind in "fiub" else None for f in measures}
+        for name, A in content.items()
+        if name != "matgrad"
+    ]
     if as_json:
         parts = {"model": model, "information": information, "program": program, "run": run}
         echo_json({"arrays": rows} | {name: part or None for name, part in parts.items()})
@@ -49,7 +76,7 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
             information |= Features.from_json(information["features"]).summary()
     for name, value in (model | information | program | run).items():
         click.echo(f"{name}: {value}")
-    echo_columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows])
+    click.echo(columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]))
 
 
 @click.command(cls=Command, short_help="Show versions, backends and the machine.")
@@ -67,46 +94,58 @@ def info(as_json: bool) -> None:
     if as_json:
         echo_json(values)
         return
-    installed = {name: "installed" if is_found else "not installed" for name, is_found in values["backends"].items()}
+    backends = {name: "installed" if found else "not installed" for name, found in values["backends"].items()}
     lines = {
         **values["versions"],
-        **{f"backend {name:<12}": text for name, text in (*installed.items(), ("auto", values["auto"]))},
+        **{f"backend {name:<12}": text for name, text in (backends | {"auto": values["auto"]}).items()},
         **values["machine"],
         "instructions": " ".join(values["instruction_sets"]),
         **{f"threads of {name}": number for name, number in values["threads"].items()},
     }
-    for name, value in lines.items():
-        click.echo(f"{name:<16} {value}")
-
-
-def _summary(program: Program) -> dict[str, Any]:
-    """The number of operations of a program, and its inputs and outputs besides the state."""
-
-    def sizes(values: Mapping[str, Value]) -> str:
-        return ", ".join(f"{name} {_cell(list(x.shape))}" for name, x in values.items() if "." not in name)
-
-    return {
-        "operations": len(program.instructions),
-        "inputs": sizes(program.inputs),
-        "outputs": sizes(program.outputs) or "the state after a training step",
-    }
-
-
-def _position(run: RunState) -> dict[str, Any]:
-    """Where the run of a checkpoint is, and what was measured after its last epoch."""
-    last = {f"last {name}": x for name, x in (run.rows[-1] if run.rows else {}).items() if name.endswith(MEASURES)}
-    return {"epochs": run.epoch, "batches since": run.batch, "steps": run.step, **last}
-
-
-def _row(name: str, A: np.ndarray, shapes_only: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "shape": list(A.shape), "dtype": str(A.dtype)}
-    if not shapes_only:
-        numeric = A.size and A.dtype.kind in "fiub"
-        row |= {f.__name__: float(f(A)) if numeric else None for f in (np.min, np.max, np.mean)}
-    return row
+    click.echo("\n".join(f"{name:<16} {value}" for name, value in lines.items()))
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, list):
         return " × ".join(map(str, value)) or "scalar"
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+@click.command("pictures", cls=Command, short_help="Draw pictures of a saved model's weights.")
+@click.argument("file", type=READS)
+@click.argument("folder", type=Writes(names=tuple(f"{name}.png" for name in FIGURES)), metavar="DIR")
+@click.option("--shape", metavar="HxW", help="Of the images, with channels if any: 32x32x3.  [default: square]")
+@click.option("--overwrite", is_flag=True, help="Replace the pictures that DIR has.")
+def pictures_command(file: Path, folder: Path, shape: str | None, overwrite: bool) -> None:
+    """Draw the connections of the inputs, the connectivity of the layers and histograms of the weights.
+
+    FILE is a model that matgrad train or M.save wrote; inputs.png, connectivity.png and weights.png are written to DIR.
+    """
+    check_matplotlib()
+    shot = snapshot(load(file), file.stem, None if shape is None else parse_shape(shape))
+    folder.mkdir(exist_ok=True)
+    for name, draw in FIGURES.items():
+        with atomic_write(folder / f"{name}.png") as png:
+            write_png(draw(shot, [shot]), png)
+        click.echo(folder / f"{name}.png")
+
+
+@click.command(cls=Command, short_help="Convert a model from or to ONNX, Keras or PyTorch.")
+@click.argument("source", type=READS)
+@click.argument("target", type=WRITES)
+@click.option("--sparse", is_flag=True, help="Write sparse weights to ONNX as sparse initializers.")
+@click.option("--only-weights", is_flag=True, help="Write an npz file of the original library: W1, b1, … alone.")
+def convert(source: Path, target: Path, sparse: bool, only_weights: bool) -> None:
+    """Convert the model in the file SOURCE to the file TARGET.
+
+    Names end in .npz (a model of matgrad), .safetensors (a state dictionary of PyTorch), .onnx or .keras.
+    """
+    (read, _), (_, write) = format_of(source), format_of(target)
+    for flag, is_given, suffix in (("--sparse", sparse, ".onnx"), ("--only-weights", only_weights, ".npz")):
+        if is_given and target.suffix != suffix:
+            raise ValueError(f"{flag}: expected a target that ends in {suffix}, found {target}")
+    M = read(source)
+    (partial(to_onnx, sparse=True) if sparse else save_original if only_weights else write)(M, target)
+    click.echo(M)
+    if only_weights and M.normalization is not None:
+        click.echo(f"the {M.normalization} normalization of the inputs is not in {target}", err=True)

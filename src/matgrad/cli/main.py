@@ -10,19 +10,15 @@ import click
 
 import matgrad
 from matgrad.cli.bench import bench
-from matgrad.cli.check import check
 from matgrad.cli.commands import Command, as_click_error
-from matgrad.cli.convert import convert
 from matgrad.cli.data import data
-from matgrad.cli.derive import derive
 from matgrad.cli.evaluate import evaluate, predict
 from matgrad.cli.explain import explain
-from matgrad.cli.inspect import info, inspect
-from matgrad.cli.pictures import pictures_command
+from matgrad.cli.inspect import convert, info, inspect, pictures_command
 from matgrad.cli.program import program
 from matgrad.cli.runs import plot, runs_command
 from matgrad.cli.train import train
-from matgrad.cli.verify import verify
+from matgrad.cli.verify import check, derive, verify
 
 
 class Commands(click.Group):

@@ -13,9 +13,8 @@ from click.core import ParameterSource
 
 from matgrad.backends import BACKENDS, get_backend
 from matgrad.backends.base import DTYPES, MATMULS
-from matgrad.cli.commands import all_of, option
+from matgrad.cli.commands import all_of, option, renaming
 from matgrad.cli.files import READS, Reads, ReadsFiles, Writes
-from matgrad.cli.renamed import renaming
 from matgrad.datasets.normalization import KINDS
 from matgrad.datasets.tables import TASKS
 from matgrad.foundation.files import read_plain_values
@@ -32,12 +31,11 @@ TINY = 1e-37  # a number that float32 does not round to 0
 
 
 class _Finite(click.FloatRange):
-    """A finite number in a range."""
+    """A number in a range, which nan is not."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number, if it is finite."""
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
+        if math.isnan(number := super().convert(value, param, ctx)):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
@@ -50,14 +48,13 @@ BACKEND = click.Choice(["auto", *NUMERIC_BACKENDS])
 FILES, EPOCHS = ReadsFiles(), Reads("epoch*.npz")
 MNIST, CIFAR10 = Reads("*-ubyte", "*-ubyte.gz"), Reads("*batch*", "*/*batch*", "*.tar.gz")
 
+TABLE = "CSV, Parquet or Arrow.  [default TEST: a fifth]"
 data_options = all_of(
     option("Data", "--mnist", type=MNIST, metavar="DIR", help="MNIST: the folder of its four IDX files."),
     option("Data", "--fashion-mnist", type=MNIST, metavar="DIR", help="Fashion-MNIST, likewise."),
     option("Data", "--cifar10", type=CIFAR10, metavar="PATH", help="CIFAR-10: its binary tar.gz, or a folder."),
     option("Data", "--load-dataset", type=READS, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
-    option(
-        "Data", "--table", type=FILES, metavar="FILE[;TEST]", help="CSV, Parquet or Arrow.  [default TEST: a fifth]"
-    ),
+    option("Data", "--table", type=FILES, metavar="FILE[;TEST]", help=TABLE),
     option("Data", "--target", metavar="COLUMN", help="Its target: a name, or a number from 0.  [default: last]"),
     option("Data", "--task", type=click.Choice(TASKS), help="[default: guessed from the targets]"),
     option("Data", "--svmlight", type=FILES, metavar="FILE[;TEST]", help="An svmlight (libsvm) file, likewise."),
@@ -123,8 +120,7 @@ def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptr
     if options["backend"] == "jax" and (options["dtype"] or M.dtype) == "float64":
         get_backend("jax")  # says what to install if JAX is missing
         import_module("jax").config.update("jax_enable_x64", True)
-    names = ("dtype", "device", "matmul")
-    return M.to(options["backend"], **{name: options[name] for name in names})
+    return M.to(options["backend"], dtype=options["dtype"], device=options["device"], matmul=options["matmul"])
 
 
 def flag(name: str) -> str:
@@ -150,8 +146,7 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
     """Use the values in a configuration file as the defaults of the options."""
     if path is None:
         return None
-    content = read_plain_values(path)
-    if not isinstance(content, dict):
+    if not isinstance(content := read_plain_values(path), dict):
         raise ValueError(f"{path}: expected options with their values, found {type(content).__name__}")
     if isinstance(content.get("configuration"), dict):  # the record of a run, which is repeated but not overwritten
         data = content.get("data")
@@ -165,7 +160,7 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
 def set_defaults(ctx: click.Context, values: Mapping[str, Any], path: Path) -> None:
     """Use the values of options in a file as their defaults; None, and the value by default, change nothing."""
     options = [p for p in ctx.command.params if isinstance(p, click.Option)]
-    known = {p.opts[-1].removeprefix("--").replace("-", "_"): p for p in options} | {str(p.name): p for p in options}
+    known = {name: p for p in options for name in (p.opts[-1].removeprefix("--").replace("-", "_"), str(p.name))}
     found: dict[str, Any] = {}
     for key, value in values.items():
         name, items = str(key).replace("-", "_"), value if isinstance(value, list) else [value]
@@ -174,10 +169,9 @@ def set_defaults(ctx: click.Context, values: Mapping[str, Any], path: Path) -> N
             raise ValueError(f"{path}: {str(key)!r}: expected a number, a word or a list of them, found {kind}")
         if name == "config" or value is None:
             continue  # so that the configuration of a run can be used as it is
-        if name not in known:
+        if (option := known.get(name)) is None:
             unknown = f"unknown option {str(key)!r}; known: {', '.join(sorted(known))}"
             raise ValueError(f"{path}: {renaming(flag(name)) or unknown}")
-        option = known[name]
         if isinstance(value, bool) and not option.is_flag:
             raise ValueError(f"{path}: {key}: got a boolean, {value}, expected a number or a word in quotes")
         words = [str(item) for item in items]

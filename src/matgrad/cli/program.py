@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,10 +13,13 @@ from matgrad.cli.options import COUNT, POSITIVE, is_given, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.foundation.notation import document
 from matgrad.foundation.writing import Table
-
-if TYPE_CHECKING:
-    from matgrad.program import Program
-    from matgrad.program.sharding import Placements
+from matgrad.program import Program
+from matgrad.program.description import as_dictionary
+from matgrad.program.rules import optimized, with_separate_exchange
+from matgrad.program.schedule import executable, traffic
+from matgrad.program.sharding import AXES, Placements, data_parallel, sharded, shared_optimizer, with_optimizers
+from matgrad.program.text import Printer, program_latex
+from matgrad.storage.programs import save_program
 
 PLACEMENTS = (
     "What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T "
@@ -40,15 +43,20 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
 
     x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
     """
-    from matgrad.program.description import as_dictionary
-    from matgrad.program.rules import with_separate_exchange
-    from matgrad.program.text import program_latex
-    from matgrad.storage.programs import save_program
-
     if latex == STANDARD_OUTPUT and as_json:
         raise ValueError("--latex - and --json: expected one of them, as each prints nothing else")
-    _check(options)
-    M, loss, P = described_model(options), None, options["ranks"]
+    P = options["ranks"]
+    conflicts = {
+        "--feedforward: it is for a training step": options["feedforward"] and ("loss", "clip", "optimizers", "ranks"),
+        "--ranks: the program of a rank runs only together with the others": P is not None and ("save",),
+        "no --ranks: it says which part of a program a rank has": P is None and ("rank", "placements"),
+    }
+    for reason, names in conflicts.items():
+        for name in filter(is_given, names or ()):
+            raise ValueError(f"--{name} and {reason}")
+    if P is not None and options["rank"] >= P:
+        raise ValueError(f"--rank {options['rank']}: expected 0 to {P - 1}")
+    M, loss = described_model(options), None
     if not options["feedforward"]:
         loss = chosen_loss(options, M)
         M.information = {**M.information, "loss": loss.specification()}
@@ -76,29 +84,10 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
             click.echo(f"\n{share}; {_messages_text(messages)}")
 
 
-def _check(options: dict[str, Any]) -> None:
-    """Raise if options do not go together."""
-    P = options["ranks"]
-    conflicts = {
-        "--feedforward: it is for a training step": options["feedforward"] and ("loss", "clip", "optimizers", "ranks"),
-        "--ranks: the program of a rank runs only together with the others": P is not None and ("save",),
-        "no --ranks: it says which part of a program a rank has": P is None and ("rank", "placements"),
-    }
-    for reason, names in conflicts.items():
-        for name in filter(is_given, names or ()):
-            raise ValueError(f"--{name} and {reason}")
-    if P is not None and options["rank"] >= P:
-        raise ValueError(f"--rank {options['rank']}: expected 0 to {P - 1}")
-
-
 def _placements(program: Program, text: str | None, size: int) -> Placements:
     """How the inputs are split among ranks: by the names in a list such as 1.W=rows, or by one of two rules."""
-    from matgrad.program.sharding import AXES, data_parallel, shared_optimizer, with_optimizers
-
-    if text is None:
-        return data_parallel(program, size)
-    if text == "optimizer":
-        return shared_optimizer(program, size)
+    if text is None or text == "optimizer":
+        return (data_parallel if text is None else shared_optimizer)(program, size)
     known, found = {axis.value: axis for axis in AXES}, {}
     for item in text.split(";"):
         name, _, axis = (part.strip() for part in item.partition("="))
@@ -110,11 +99,6 @@ def _placements(program: Program, text: str | None, size: int) -> Placements:
 
 def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[dict[str, Any]]]:
     """The program of a rank, and what it exchanges with the others in a step."""
-    from matgrad.program.rules import optimized
-    from matgrad.program.schedule import executable, traffic
-    from matgrad.program.sharding import sharded
-    from matgrad.program.text import Printer
-
     size = options["ranks"]
     own = sharded(program, _placements(program, options["placements"], size), options["rank"], size)
     executed = executable(own)
@@ -133,5 +117,5 @@ def _messages_text(messages: list[dict[str, Any]]) -> str:
         return "nothing is sent"
     total = sum(message["bytes"] for message in messages)
     rows = [[f"{x['operation']} of {', '.join(x['carries'])}", f"{x['bytes']:,}"] for x in messages]
-    number = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
-    return Table(f"{number} of {total:,} bytes per step", ["message", "bytes"], rows).text()
+    title = f"{len(messages)} message{'' if len(messages) == 1 else 's'} of {total:,} bytes per step"
+    return Table(title, ["message", "bytes"], rows).text()

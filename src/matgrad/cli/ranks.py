@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Mapping
+from contextlib import redirect_stdout, suppress
 from typing import Any
 
 import click
@@ -24,47 +24,40 @@ REPEATED = ("quiet", "as_json", "overwrite")  # flags of one command, which a ch
 class RankedCommand(Command):
     """A command that runs in one process, or as a rank of several."""
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> click.Context:
         """The context of the command line or, if torchrun has restarted the run, of its newest checkpoint."""
-        ctx = super().make_context(info_name, args, parent, **extra)
-        if resumed := _resumed(self, ctx.params):
-            ctx = super().make_context(info_name, resumed, parent, **extra)
-        return ctx
+        ctx = super().make_context(info_name, args, *more, **extra)
+        resumed = _resumed(self, ctx.params)
+        return ctx if resumed is None else super().make_context(info_name, resumed, *more, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, as a rank if it was started as one."""
+        """Run the command, as a rank if it was started as one.
+
+        Rank 0 alone prints, except for errors; one that all ranks have is printed once.
+        """
         options, place = ctx.params, place_of(os.environ)
         if (place is None or place.size == 1) and "JAX_COORDINATOR_ADDRESS" not in os.environ:
             return super().invoke(ctx)
-        with _rank("torch" if options["backend"] == "auto" else options["backend"]):
-            if options["device"] == "cuda" and place is not None:
-                options["device"] = f"cuda:{place.local_rank}"
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _rank(backend: str) -> Iterator[None]:
-    """Be a rank within the block. Rank 0 alone prints, except for errors; one that all ranks have is printed once."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # JAX's: only errors
-    group = distributed.start(backend=backend)
-    try:
-        with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stdout if group.is_first else nowhere):
-            yield
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # JAX's: only errors
+        group = distributed.start(backend="torch" if options["backend"] == "auto" else options["backend"])
+        if options["device"] == "cuda" and place is not None:
+            options["device"] = f"cuda:{place.local_rank}"
+        try:
+            with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stdout if group.is_first else nowhere):
+                super().invoke(ctx)
+                group.close()
+        except click.exceptions.Exit:  # a run that was interrupted ends in order
             group.close()
-    except click.exceptions.Exit:  # a run that was interrupted ends in order
-        group.close()
-        raise
-    except BaseException as error:
-        if (shown := as_click_error(error)) is None:
             raise
-        if group.is_first or not isinstance(error, Disagreement):
-            click.echo(f"rank {group.rank}: {shown.format_message()}", err=True)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(shown.exit_code)  # without waiting for connections, whose other ends may be lost
+        except BaseException as error:
+            if (shown := as_click_error(error)) is None:
+                raise
+            if group.is_first or not isinstance(error, Disagreement):
+                click.echo(f"rank {group.rank}: {shown.format_message()}", err=True)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(shown.exit_code)  # without waiting for connections, whose other ends may be lost
 
 
 def _resumed(command: click.Command, options: Mapping[str, Any]) -> list[str] | None:

@@ -4,44 +4,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from matgrad import datasets
-from matgrad.callbacks import (
-    Accounting,
-    Callback,
-    EarlyStopping,
-    GradientCheck,
-    Log,
-    Matrices,
-    Report,
-    Statistics,
-    TensorBoard,
-)
+import matgrad as mg
+from matgrad import callbacks, datasets
 from matgrad.callbacks.ending import diverged
 from matgrad.callbacks.report import SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
 from matgrad.cli.commands import warnings_to
 from matgrad.cli.examples import load_data
+from matgrad.cli.inspect import PICTURES
 from matgrad.cli.options import REPEATED, contradiction, is_given, move
-from matgrad.cli.pictures import pictures
-from matgrad.cli.saved_models import default_sizes, known_model, sparse_training, starting_model
-from matgrad.datasets import Normalization
+from matgrad.cli.saved_models import known_model, sparse_training, starting_model
 from matgrad.distributed import current, is_first
 from matgrad.foundation.machine import machine, set_threads, threads, versions
-from matgrad.foundation.numbers import manual_seed
 from matgrad.foundation.writing import as_json, write_json, write_or_rescue
-from matgrad.inspection.profiling import Profile, profile
-from matgrad.specifications.models import model_specification, set_optimizers
-from matgrad.storage.models import check_ending, load
+from matgrad.specifications.models import count_linear, model_specification, set_optimizers
+from matgrad.storage.models import check_ending
 from matgrad.training import Training
 
 # the options that are arguments of `M.fit` as they are
@@ -50,42 +37,41 @@ ARGUMENTS = ("loss", "learning_rate", "epochs", "batch_size", "seed", "validatio
 SHOWN = ("parameters", "batches")  # matrices that --show prints
 
 
-class TrainingRun:
+class TrainingRun(mg.Callback):
     """One run: everything is checked before training starts, and only logs and pictures are written before it ends."""
 
     training: Training  # once it has started
-    profile: Profile | None  # of its training, with --timer
+    profile: mg.Profile | None  # of its training, with --timer
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         set_threads(options["threads"])
         self.shown = shown(options["show"])
-        manual_seed(options["seed"])
+        mg.manual_seed(options["seed"])
         if options["save_weights"] is not None:
             check_ending(options["save_weights"])
-        self.resumed = checkpoint_of(options)
-        known = known_model(options) if self.resumed is None else load(self.resumed.path)
+        self.resumed, self.pruned = checkpoint_of(options), None
+        known = known_model(options) if self.resumed is None else mg.load(self.resumed.path)
         self.data = load_data(options, known)
+        self.sha256 = cache(self.data.sha256)  # which takes a while
         self.metric = "accuracy" if self.data.classes else "rmse"
         self._check_data()
-        if self.resumed is not None and known is not None:
-            self.M, self.pruned = known, None
-        else:
-            self.M, self.pruned = starting_model(options, known, default_sizes(options["layers"], self.data))
+        if self.resumed is None:
+            hidden = count_linear(options["layers"]) - 1
+            sizes = [self.data.input_size, *([128] + [64] * hidden)[:hidden], self.data.output_size]
+            known, self.pruned = starting_model(options, known, ";".join(map(str, sizes)))
+        assert known is not None
+        self.M = known
         self.topology = sparse_training(options, self.M)
         set_optimizers(self.M, options["optimizers"])
         move(self.M, options)
         options["dtype"] = self.M.dtype
         self._prepare()
         is_checkpointed = any(options[name] is not None for name in ("checkpoint", "resume")) and is_first()
-        self.checkpoints = checkpoints(options, self.resumed, self.sha256 if is_checkpointed else "")
+        self.checkpoints = checkpoints(options, self.resumed, self.sha256() if is_checkpointed else "")
         is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset", "checkpoint"))
-        self.report = Report(silent=options["quiet"] or options["as_json"] or not is_first(), patient=is_saved)
-
-    @cached_property
-    def sha256(self) -> str:
-        """The hash of the data, which takes a while."""
-        return self.data.sha256()
+        is_silent = options["quiet"] or options["as_json"] or not is_first()
+        self.report = callbacks.Report(silent=is_silent, patient=is_saved)
 
     def _callback(self, kind: type) -> Any:
         """The callback of this class; None if there is none."""
@@ -98,19 +84,20 @@ class TrainingRun:
             raise ValueError(f"{data.name}: all examples have the same class; expected at least 2 classes")
         if data.classes is not None and self.options["normalize_targets"] is not None:
             raise ValueError(f"--normalize-targets: {data.name} has classes, expected a regression")
-        if self.resumed is not None and self.resumed.record.get("sha256") != self.sha256:
+        if self.resumed is not None and self.resumed.record.get("sha256") != self.sha256():
             raise ValueError(f"the data {data.name} are not those of the run in {self.resumed.path}")
         ctx = click.get_current_context(silent=True)
         path, sha256 = (None, None) if ctx is None else ctx.meta.get(REPEATED, (None, None))
-        if sha256 is not None and sha256 != self.sha256:
+        if sha256 is not None and sha256 != self.sha256():
             click.echo(f"note: the data are not those of the run in {path}", err=True)
 
     def _prepare(self) -> None:
         """Check that model, data and options fit, and give the model what its file says beside its layers."""
         M, data, options, known = self.M, self.data, self.options, self.M.information
-        sizes = {"features": (M.layers[0].input_size, data.input_size)}
-        sizes["outputs"] = (M.layers[-1].output_size, data.output_size)
-        for name, (found, expected) in sizes.items():
+        for name, found, expected in (
+            ("features", M.layers[0].input_size, data.input_size),
+            ("outputs", M.layers[-1].output_size, data.output_size),
+        ):
             if found != expected:
                 raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
         if (kind := known.get("normalize")) is not None:
@@ -131,16 +118,16 @@ class TrainingRun:
             M.target_normalization = None
         M.features = data.features
         if options["normalize"] == "unit" and M.normalization is None and data.value_range is not None:
-            M.normalization = Normalization.of("unit", data.Xtrain, data.value_range)
+            M.normalization = datasets.Normalization.of("unit", data.Xtrain, data.value_range)
 
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:
         """Train, measure, write what was asked for, and print the last line."""
         started, is_timed = time.time(), self.options["timer"] != "disabled"
         try:
-            with profile(self.M) if is_timed else nullcontext() as self.profile, warnings_to(self.report.say):
+            with mg.profile(self.M) if is_timed else nullcontext() as self.profile, warnings_to(self.report.say):
                 try:
-                    self.fit([_Start(self._introduce), *self._callbacks()])
+                    self.fit([self, *self._callbacks()])
                 except KeyboardInterrupt:
                     if not self.training.is_interrupted:
                         raise
@@ -153,7 +140,7 @@ class TrainingRun:
         if self.training.is_interrupted:
             raise click.exceptions.Exit(130)
 
-    def fit(self, callbacks: list[Callback]) -> None:
+    def fit(self, watching: Sequence[mg.Callback]) -> None:
         """Call `M.fit` as the options say."""
         options, data = self.options, self.data
         examples: tuple = (data.Xtrain, data.Ttrain)
@@ -172,28 +159,31 @@ class TrainingRun:
             clip_norm=options["clip"],
             compiled=not (options["eager"] or "batches" in self.shown),
             statistics=options["statistics"] != "none" or options["early_stopping"] is not None,
-            callbacks=callbacks,
+            callbacks=watching,
             resume=None if self.resumed is None else self.resumed.path,
         )
 
-    def _callbacks(self) -> list[Callback]:
+    def _callbacks(self) -> list[mg.Callback]:
         """The callbacks that the options ask for."""
-        options, report = self.options, self.report
-        callbacks: list[Callback | None] = [
-            GradientCheck(options["gradient_step"], say=report.say) if options["gradient_step"] else None,
-            Matrices(report.say) if "batches" in self.shown else None,
+        options, report, pictures = self.options, self.report, None
+        if options["pictures"] is not None:
+            folder, settings = PICTURES.split(options["pictures"])
+            pictures = callbacks.Pictures(folder, **settings)
+        asked: list[mg.Callback | None] = [
+            callbacks.GradientCheck(options["gradient_step"], say=report.say) if options["gradient_step"] else None,
+            callbacks.Matrices(report.say) if "batches" in self.shown else None,
             self.topology,
-            Accounting() if options["statistics"] == "costs" else None,
-            pictures(options["pictures"]),
+            callbacks.Accounting() if options["statistics"] == "costs" else None,
+            pictures,
             self.checkpoints,
-            *(Log(path) if path.suffix in SUFFIXES else TensorBoard(path) for path in options["log"]),
+            *((callbacks.Log if path.suffix in SUFFIXES else callbacks.TensorBoard)(path) for path in options["log"]),
             report,
         ]
-        return [callback for callback in callbacks if callback is not None]
+        return [callback for callback in asked if callback is not None]
 
     def _results(self) -> dict[str, float]:
         """The measures of the final model: those of the last epoch, if nothing has changed since."""
-        run, statistics = self.training, self._callback(Statistics)
+        run, statistics = self.training, self._callback(callbacks.Statistics)
         is_last = run.rows and not run.is_interrupted and not self.options["early_stopping"]
         measured = run.row if is_last and statistics.every_epoch else statistics.measured(run)
         results = {name: x for name, x in measured.items() if name.endswith(("loss", "accuracy", "rmse"))}
@@ -202,7 +192,7 @@ class TrainingRun:
         return results
 
     # -- what is printed ----------------------------------------------------------------------
-    def _introduce(self, run: Training) -> None:
+    def start(self, run: Training) -> None:
         """Print the model, and what it is trained on, when all is checked."""
         self.training = run
         M, data, options, say = self.M, self.data, self.options, self.report.say
@@ -240,7 +230,7 @@ class TrainingRun:
             say("nothing was left to train")
         if run.is_interrupted:
             say(f"interrupted in epoch {run.epoch + 1}")
-        stopping: EarlyStopping | None = self._callback(EarlyStopping)
+        stopping: mg.EarlyStopping | None = self._callback(mg.EarlyStopping)
         if stopping is not None and stopping.best is not None and not run.is_rescued:  # which the warning says
             say(f"kept the model of epoch {stopping.best_epoch}, with validation loss {stopping.best:.4f}")
         if self.M.device not in (None, "cpu"):  # where compiling takes long
@@ -295,8 +285,8 @@ class TrainingRun:
             "machine": machine(),
             "data": {
                 "name": data.name,
-                "sha256": self.sha256,
-                "training_examples": self._callback(Statistics).parts[""].size,  # without those held out
+                "sha256": self.sha256(),
+                "training_examples": self._callback(callbacks.Statistics).parts[""].size,  # without those held out
                 "test_examples": data.Xtest.shape[0],
                 "features": data.input_size,
                 "classes": data.classes,
@@ -313,25 +303,13 @@ class TrainingRun:
 
 def shown(text: str | None) -> set[str]:
     """The matrices to print, of a list such as ``parameters, batches, precision=6``; sets how NumPy prints them."""
-    words, settings = set(), {"precision": 4, "edgeitems": 3}
-    for item in filter(None, (part.strip() for part in (text or "").split(","))):
+    words = {part.strip() for part in (text or "").split(",")} - {""}
+    settings = {"precision": 4, "edgeitems": 3}
+    for item in words - {*SHOWN}:
         name, _, number = (part.strip() for part in item.partition("="))
-        if item in SHOWN:
-            words.add(item)
-        elif name in settings and number.isdecimal() and 0 < int(number) <= 1000:
-            settings[name] = int(number)
-        else:
+        if name not in settings or not number.isdecimal() or not 0 < int(number) <= 1000:
             known = ", ".join([*SHOWN, *(f"{name}=N" for name in settings)])
             raise ValueError(f"--show: expected a list of {known}, found {item!r}")
+        settings[name] = int(number)
     np.set_printoptions(**settings, threshold=100)  # type: ignore[arg-type]
-    return words
-
-
-class _Start(Callback):
-    """Calls a function when training starts."""
-
-    def __init__(self, call: Callable[[Training], None]) -> None:
-        self._call = call
-
-    def start(self, run: Training) -> None:
-        self._call(run)
+    return words & {*SHOWN}

@@ -11,9 +11,9 @@ from matgrad.cli.files import Reads, Writes
 from matgrad.cli.train import train
 from matgrad.foundation.files import existing_folder
 from matgrad.foundation.imports import check_matplotlib
-from matgrad.inspection.figures import METADATA
+from matgrad.inspection.figures import METADATA, write_figure
 from matgrad.runs.comparison import KEYS, compare, sorted_by, table
-from matgrad.runs.figure import draw_runs
+from matgrad.runs.figure import runs_figure
 from matgrad.runs.reading import RECORD, Run, read_run
 
 PLOTS, OUTPUT = ("plot.png", "plot.svg"), "The picture: a file that ends in .png or .svg. Repeatable."
@@ -28,7 +28,8 @@ def plot(runs: tuple[Path, ...], output: tuple[Path, ...]) -> None:
     RUN is a folder that matgrad train --output wrote, its run.json, or a log of --log. Needs matplotlib.
     """
     check_matplotlib()
-    draw_runs([read_run(path) for path in runs], output)
+    found = [read_run(path) for path in runs]
+    write_figure(lambda: runs_figure(found), output)
     for path in output:
         click.echo(path)
 

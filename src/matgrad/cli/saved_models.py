@@ -6,34 +6,38 @@ from typing import Any
 
 import click
 
-from matgrad.callbacks import Callback
+import matgrad as mg
 from matgrad.callbacks.methods import create_method, starts_dense
 from matgrad.cli.options import contradiction, is_given
-from matgrad.datasets import Dataset
-from matgrad.foundation.numbers import manual_seed, preserved_generator
-from matgrad.loss_functions import LossFunction, create_loss, default_loss
-from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.foundation.numbers import preserved_generator
+from matgrad.loss_functions import create_loss, default_loss
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
-from matgrad.specifications.models import count_linear, create_model, model_specification, set_optimizers
+from matgrad.specifications.models import model_specification, set_optimizers
 from matgrad.specifications.parsing import parse_call
-from matgrad.storage.models import OnlyWeightsError, load, load_supports, load_weights
+from matgrad.storage.models import OnlyWeightsError, load_supports
 
 # the options that describe a model, and what they are called in its specification
 DESCRIPTION = {"layers": "layers", "layer_sizes": "sizes", "dropouts": "dropouts"}
 
 
-def new_model(options: dict[str, Any], sizes: str = "", *, is_dense: bool = False) -> MultilayerPerceptron:
+def new_model(options: dict[str, Any], sizes: str = "", *, is_dense: bool = False) -> mg.MultilayerPerceptron:
     """The model that the options describe; without layer sizes, it has these."""
     names = {"layers": options["layers"], "sizes": options["layer_sizes"] or sizes, "dropouts": options["dropouts"]}
-    return create_model(**names, weights=options["layer_weights"], **({} if is_dense else sparsity_of(options)))
+    return mg.create_model(**names, weights=options["layer_weights"], **({} if is_dense else sparsity_of(options)))
 
 
-def loaded_model(options: dict[str, Any]) -> MultilayerPerceptron:
+def known_model(options: dict[str, Any]) -> mg.MultilayerPerceptron | None:
     """The model of --load-weights as its file describes it, which becomes that of the options.
 
-    Raise if the options describe another one.
+    None without it, or for a file that has only weights, as the original writes it. Raise if the options describe
+    another model.
     """
-    M = load(options["load_weights"])
+    if options["load_weights"] is None:
+        return None
+    try:
+        M = mg.load(options["load_weights"])
+    except OnlyWeightsError:
+        return None
     found = model_specification(M)
     if is_given("layer_weights"):
         raise contradiction("layer_weights", options, "its weights")
@@ -41,7 +45,7 @@ def loaded_model(options: dict[str, Any]) -> MultilayerPerceptron:
         if is_given(name):
             try:
                 with preserved_generator():
-                    described = model_specification(create_model(**found | {key: options[name]}))
+                    described = model_specification(mg.create_model(**found | {key: options[name]}))
             except ValueError as error:
                 raise contradiction(name, options, f"{key} {found[key]} ({error})") from None
             if described[key] != found[key]:
@@ -52,30 +56,20 @@ def loaded_model(options: dict[str, Any]) -> MultilayerPerceptron:
     return M
 
 
-def known_model(options: dict[str, Any]) -> MultilayerPerceptron | None:
-    """The model of --load-weights; None without it, or for a file that has only weights, as the original writes it."""
-    if options["load_weights"] is None:
-        return None
-    try:
-        return loaded_model(options)
-    except OnlyWeightsError:
-        return None
-
-
 def starting_model(
-    options: dict[str, Any], known: MultilayerPerceptron | None, sizes: str = ""
-) -> tuple[MultilayerPerceptron, str | None]:
+    options: dict[str, Any], known: mg.MultilayerPerceptron | None, sizes: str = ""
+) -> tuple[mg.MultilayerPerceptron, str | None]:
     """The known model or, without one, a new one, both as sparse as the options say; and a line on what was pruned."""
     is_loaded, is_dense = options["load_weights"] is not None, starts_dense(options.get("sparse_training"))
     M = new_model(options, sizes, is_dense=is_loaded or is_dense) if known is None else known
     if is_loaded and known is None:
-        load_weights(M, options["load_weights"])
+        mg.load_weights(M, options["load_weights"])
     return M, make_sparse(M, options) if is_loaded and not is_dense else None
 
 
-def described_model(options: dict[str, Any]) -> MultilayerPerceptron:
+def described_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
     """The model that the options describe or load, with its optimizers and its element type."""
-    manual_seed(options["seed"])
+    mg.manual_seed(options["seed"])
     M, note = starting_model(options, known_model(options))
     if note is not None:
         click.echo(note, err=True)
@@ -83,15 +77,9 @@ def described_model(options: dict[str, Any]) -> MultilayerPerceptron:
     return M.to(dtype=options["dtype"])
 
 
-def chosen_loss(options: dict[str, Any], M: MultilayerPerceptron) -> LossFunction:
+def chosen_loss(options: dict[str, Any], M: mg.MultilayerPerceptron) -> mg.LossFunction:
     """The loss that the options name, or the one that M was trained with, or that fits it."""
     return create_loss(options["loss"]) if options["loss"] else default_loss(M)
-
-
-def default_sizes(layers: str, data: Dataset) -> str:
-    """The number of features, 128, then 64 for further hidden layers, and the number of outputs."""
-    hidden = count_linear(layers) - 1
-    return ";".join(map(str, [data.input_size, *([128] + [64] * hidden)[:hidden], data.output_size]))
 
 
 # -- sparsity --------------------------------------------------------------------------------------
@@ -106,19 +94,18 @@ def sparsity_of(options: dict[str, Any]) -> dict[str, Any]:
     return {"supports": load_supports(options["supports"])}
 
 
-def densities_for(M: MultilayerPerceptron, densities: str) -> list[float]:
+def densities_for(M: mg.MultilayerPerceptron, densities: str) -> list[float]:
     """The densities of the linear layers of M that ``0.1;0.2`` or ``ER(0.1)`` stands for."""
     return layer_densities(densities, [M.layers[0].input_size, *(x.output_size for x in M.layers if not x.keeps_size)])
 
 
-def make_sparse(M: MultilayerPerceptron, options: dict[str, Any]) -> str | None:
+def make_sparse(M: mg.MultilayerPerceptron, options: dict[str, Any]) -> str | None:
     """Prune a model that has the weights of a file as the options say; a line that says so, if weights were dropped."""
     ((name, value),) = sparsity_of(options).items()
     if value is None:
         return None
     layers = M.linear_layers()
     before, found = [x.nnz for x in layers], model_specification(M).get("densities", "1")
-    how = "by magnitude" if name == "densities" else f"to the supports in {options['supports']}"
     try:
         if name == "supports":
             M.set_supports(value)
@@ -132,17 +119,17 @@ def make_sparse(M: MultilayerPerceptron, options: dict[str, Any]) -> str | None:
             M.prune(None if rule else value, overall=rule.density if rule else None)
     except ValueError as error:
         raise contradiction(name, options, f"densities {found} ({error})") from None
-    after = [x.nnz for x in layers]
-    return f"pruned {how}: {sum(after)} of {sum(before)} weights stay" if after != before else None
+    if (after := [x.nnz for x in layers]) == before:
+        return None
+    how = "by magnitude" if name == "densities" else f"to the supports in {options['supports']}"
+    return f"pruned {how}: {sum(after)} of {sum(before)} weights stay"
 
 
-def sparse_training(options: dict[str, Any], M: MultilayerPerceptron) -> Callback | None:
+def sparse_training(options: dict[str, Any], M: mg.MultilayerPerceptron) -> mg.Callback | None:
     """The method of sparse training that the options describe, if any; one that starts dense reaches the densities."""
     specification, densities = options["sparse_training"], options["densities"]
-    if specification is None:
-        return None
     if not starts_dense(specification):
-        return create_method(specification)
+        return None if specification is None else create_method(specification)
     call, what = parse_call(specification), f"--sparse-training {specification}"
     if options["supports"] is not None:
         raise ValueError(f"--supports and {what}: it starts from a dense model")
@@ -150,6 +137,5 @@ def sparse_training(options: dict[str, Any], M: MultilayerPerceptron) -> Callbac
         raise ValueError(f"{what}: expected --densities or {call.name}(density), and only one of them")
     if densities is None:
         return create_method(specification)
-    rule = erdos_renyi_rule(densities)
-    is_divided = rule is not None and call.name == "SNIP"  # which divides it among the layers itself
-    return create_method(specification, density=rule.density if rule and is_divided else densities_for(M, densities))
+    rule = erdos_renyi_rule(densities) if call.name == "SNIP" else None  # which divides it among the layers itself
+    return create_method(specification, density=rule.density if rule else densities_for(M, densities))

@@ -7,22 +7,12 @@ from typing import Any
 import click
 
 from matgrad.callbacks.report import EVENTS, SUFFIXES
+from matgrad.cli import options as shared
 from matgrad.cli.checkpoints import checkpoint_options
 from matgrad.cli.commands import option
 from matgrad.cli.files import WRITES, Writes
-from matgrad.cli.options import (
-    COUNT,
-    POSITIVE,
-    SCALING,
-    config_option,
-    data_options,
-    load_option,
-    machine_options,
-    model_options,
-    optimizers_option,
-    seed_option,
-)
-from matgrad.cli.pictures import picture_option
+from matgrad.cli.inspect import picture_option
+from matgrad.cli.options import COUNT, POSITIVE, SCALING
 from matgrad.cli.ranks import RankedCommand
 from matgrad.cli.run import TrainingRun
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
@@ -40,21 +30,27 @@ LOGS = "Write a row per epoch to PATH.jsonl, PATH.csv, or a folder for TensorBoa
 
 
 @click.command(cls=RankedCommand, short_help="Train a multilayer perceptron.")
-@model_options("ReLU;ReLU;Linear", None)
-@load_option
-@data_options
+@shared.model_options("ReLU;ReLU;Linear", None)
+@shared.load_option
+@shared.data_options
 @option("Data", "--features", metavar="SPEC", help=f"Columns of the table, such as {FEATURES}.")
-@option("Data", "--normalize", type=SCALING, default="unit", help="Scale inputs to [0, 1], or to mean 0, deviation 1.")
+@option(
+    "Data",
+    "--normalize",
+    type=SCALING,
+    default="unit",
+    help="Scale inputs to [0, 1], or to mean 0, deviation 1.",
+)
 @option("Data", "--normalize-targets", hidden=True, type=SCALING, help="Scale the targets of a regression.")
 @option("Data", "--validation", type=FRACTION, metavar="FRACTION", help="Hold out this part of the training data.")
-@optimizers_option
+@shared.optimizers_option
 @option("Training", "--learning-rate", default=str(LEARNING_RATE), metavar="RATE", help="A number or a schedule.")
 @option("Training", "--per-step", hidden=True, is_flag=True, help="Apply the schedule per step instead of per epoch.")
 @option("Training", "--epochs", type=click.IntRange(min=0), default=EPOCHS, metavar="N", help="Passes over the data.")
 @option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, metavar="N", help="Examples per step.")
 @option("Training", "--class-weights", metavar="LIST", help="Weights of the classes: 1;2;0.5, or balanced.")
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
-@seed_option
+@shared.seed_option
 @option("Training", "--no-shuffle", hidden=True, is_flag=True, help="Take the examples in the order of the data.")
 @option("Training", "--early-stopping", type=COUNT, metavar="EPOCHS", help=STOPPING)
 @checkpoint_options
@@ -71,9 +67,9 @@ LOGS = "Write a row per epoch to PATH.jsonl, PATH.csv, or a folder for TensorBoa
 @option("Output", "--timer", type=TIMER, default="disabled", help="Time the parts of a step, or each equation.")
 @option("Output", "--gradient-step", hidden=True, type=POSITIVE, metavar="H", help="Check gradients by differences.")
 @option("Output", "--show", metavar="LIST", help="Print matrices: parameters, batches, precision=6, edgeitems=5.")
-@machine_options
+@shared.machine_options
 @option("Engine", "--eager", hidden=True, is_flag=True, help="Run the equations one by one, not compiled.")
-@config_option
+@shared.config_option
 def train(**options: Any) -> None:
     """Train a multilayer perceptron; without options, on the embedded handwritten digits.
 

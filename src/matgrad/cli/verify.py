@@ -1,24 +1,32 @@
-"""`matgrad verify`: what every judge says of every equation, on the code that runs."""
+"""`matgrad verify`, `check` and `derive`: whether equations and gradients are right, and those of new layers."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
+import matgrad as mg
+from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import get_backend
-from matgrad.cli.commands import Command, echo_columns, echo_json, json_option, option
-from matgrad.cli.files import WRITES, write_text
-from matgrad.cli.options import plugin_option
-
-if TYPE_CHECKING:
-    from matgrad.inspection.verdicts import Check
-    from matgrad.judges.suite import Case
+from matgrad.cli.commands import Command, echo_json, json_option, latex_option, option
+from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, write_text
+from matgrad.cli.options import COUNT, POSITIVE, model_options, plugin_option, seed_option
+from matgrad.cli.saved_models import new_model
+from matgrad.foundation.notation import document
+from matgrad.foundation.writing import columns
+from matgrad.inspection.gradient_check import first_wrong
+from matgrad.inspection.verdicts import Check
+from matgrad.judges.algebra import MakeLayer
+from matgrad.loss_functions import check_loss, create_loss
+from matgrad.specifications.models import LAYERS
+from matgrad.specifications.parsing import create, lookup, parse_call
 
 ALL_SIZES = "all sizes"
 MEANING = (
@@ -64,13 +72,15 @@ def verify(
     start = time.perf_counter()
     chosen = cases(layer, quick=quick, judges=[ALL_SIZES] if all_sizes else JUDGES)
     judges = list(dict.fromkeys(case.judge for case in chosen))
-    checks = [(case.judge, check) for case in _progress(chosen, silent=as_json) for check in case.run()]
+    is_silent = as_json or not sys.stderr.isatty()
+    progress: dict[str, Any] = {"file": sys.stderr, "item_show_func": lambda case: case.name if case else ""}
+    with nullcontext(chosen) if is_silent else click.progressbar(chosen, **progress) as running:
+        checks = [(case.judge, check) for case in running for check in case.run()]
     judged = {judge: [check.ok for other, check in checks if other == judge and not check.note] for judge in judges}
     if not any(judged.values()):
         raise ValueError(f"no equation was checked: {', '.join(layer) or 'nothing was selected'}")
-    failures = {judge: sum(not ok for ok in found) for judge, found in judged.items()}
-    not_proved = failures.pop(ALL_SIZES, 0)
-    wrong = sum(failures.values())
+    not_proved = judged.get(ALL_SIZES, []).count(False)
+    wrong = sum(found.count(False) for found in judged.values()) - not_proved
     if as_json:
         rows = [asdict(check) | {"judge": judge} for judge, check in checks]
         echo_json({"checks": rows, "wrong": wrong, "not_proved": not_proved})
@@ -93,29 +103,124 @@ def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
     equations: dict[tuple[str, str], list[tuple[str, Check]]] = {}
     for judge, check in checks:
         equations.setdefault((check.name, check.location), []).append((judge, check))
-    rows = []
+    rows = [("equation", "source", "paper", *judges)]
     for key, found in equations.items():
-        label = next((x.label for _, x in found if x.label), "")
-        verdicts = (_verdict(judge, [x.ok for other, x in found if other == judge and not x.note]) for judge in judges)
-        rows.append((*key, label, *verdicts))
-    echo_columns([("equation", "source", "paper", *judges), *rows])
+        verdicts = []
+        for judge in judges:
+            own = [x.ok for other, x in found if other == judge and not x.note]
+            right, wrong = ("proved", "NOT PROVED") if judge == ALL_SIZES else ("right", "WRONG")
+            count = f" ({len(own)})" if len(own) > 1 else ""
+            verdicts.append(f"{right if all(own) else wrong}{count}" if own else "-")
+        rows.append((*key, next((x.label for _, x in found if x.label), ""), *verdicts))
+    click.echo(columns(rows))
     messages = [check.message for _, check in checks if not check.ok]
     messages += [f"note: {x.name} {x.location}: {x.note}" for _, x in checks if x.note]
     for text in (*dict.fromkeys(messages), ""):
         click.echo(f"\n{text}" if text else "")
 
 
-def _verdict(judge: str, found: list[bool]) -> str:
-    """What a judge says of an equation, and how often."""
-    right, wrong = ("proved", "NOT PROVED") if judge == ALL_SIZES else ("right", "WRONG")
-    count = f" ({len(found)})" if len(found) > 1 else ""
-    return f"{right if all(found) else wrong}{count}" if found else "-"
+@click.command(cls=Command, short_help="Compare the gradients of a model with central differences.")
+@click.argument("model", type=READS, required=False)
+@model_options(None, None)
+@option("Training", "--batch-size", type=COUNT, default=7, help="Number of random examples.")
+@option("Training", "--gradient-step", type=POSITIVE, default=1e-5, metavar="H", help="Size of the differences.")
+@seed_option
+@json_option
+def check(model: Path | None, as_json: bool, **options: Any) -> None:
+    """Compare every gradient equation of a model with central differences in float64, on random data.
+
+    The MODEL is that in a file, or a new one with --layers and --layer-sizes; its loss is that of the file, or the
+    squared error. If an equation is wrong, the first one in the order of backpropagation is named, and the exit status
+    is 1; it is 1 as well if a gradient cannot be judged, because a wrong one would not be noticed.
+    """
+    layers, sizes = options["layers"], options["layer_sizes"]
+    if (model is None) == (layers is None) or (layers is None) != (sizes is None):
+        raise ValueError("expected the file of a saved model, or --layers with --layer-sizes")
+    mg.manual_seed(options["seed"])
+    M = new_model(options) if model is None else mg.load(model)
+    loss = create_loss(options["loss"] or M.information.get("loss") or "SquaredError")
+    check_loss(M, loss)
+    rng = np.random.default_rng(options["seed"])
+    N, K = options["batch_size"], M.layers[-1].output_size
+    X = rng.normal(size=(N, M.layers[0].input_size))
+    T = rng.dirichlet(np.ones(K), N) if K > 1 else rng.random((N, 1))
+    results = mg.check_gradients(M, loss, X, T, h=options["gradient_step"])
+    wrong, silent = first_wrong(results), [r for r in results if not r.tells]
+    if as_json:
+        keys = ("name", "relative_error", "checked")
+        rows = [{key: getattr(r, key) for key in keys} | {"ok": r.ok and r.tells} for r in results]
+        echo_json({"equations": rows, "first_wrong": wrong and wrong.name})
+    else:
+        verdicts = ("WRONG" if not r.ok else "ok" if r.tells else "cannot be judged" for r in results)
+        errors = (f"relative error {r.relative_error:.1e}" for r in results)
+        click.echo(columns([*zip((r.name for r in results), errors, verdicts, strict=True)]))
+        count = f"{len(results) - len(silent)} of" if silent else "all"
+        agreement = f"{count} {len(results)} equations agree with central differences"
+        click.echo(str(wrong) if wrong else "\n".join([*map(str, silent), agreement]))
+    if wrong or silent:
+        raise click.exceptions.Exit(1)
 
 
-def _progress(chosen: list[Case], silent: bool) -> Iterator[Case]:
-    """The cases, with a progress bar where standard error is a terminal."""
-    if not sys.stderr.isatty() or silent:
-        yield from chosen
-        return
-    with click.progressbar(chosen, file=sys.stderr, item_show_func=lambda case: case.name if case else "") as running:
-        yield from running
+@click.command(cls=Command, short_help="Derive the gradients of a feedforward, and prove them.")
+@click.argument("equations", required=False)
+@option("Model", "--file", type=READS, metavar="FILE", help="Read the equations from a file.")
+@option("Model", "--layer", metavar="NAME", help="The feedforward of a layer instead: Softmax, AllReLU(0.3) …")
+@option("Model", "--evaluation", is_flag=True, help="Its feedforward in evaluation mode.")
+@option("Model", "--name", default="", metavar="NAME", help="The name of the new layer.")
+@plugin_option
+@option("Output", "--code", is_flag=True, help="Print the code of the layer, and nothing else.")
+@option("Output", "--save", type=WRITES, metavar="FILE", help="Write the code of the layer to a file, a plugin.")
+@latex_option
+@json_option
+def derive(equations: str | None, code: bool, latex: Path | None, as_json: bool, **options: Any) -> None:
+    """Derive the gradients of a feedforward in matrix form, and write a layer with them.
+
+    EQUATIONS are separated by semicolons or lines. The last one is that of the output Y; X is the input, of size
+    N×D. NAME: ROWS COLUMNS declares a parameter:
+
+        matgrad derive "g: 1 D = 1; Y = hadamard(row_repeat(g, N), X)"
+
+    What is printed is proved for all sizes, by running it on symbols. If something is not, the exit status is 1.
+    """
+    file, layer, name = options["file"], options["layer"], options["name"]
+    given = [x for x in (equations, file, layer) if x is not None]
+    if len(given) != 1:
+        raise ValueError("expected EQUATIONS, --file FILE or --layer NAME, and only one of them")
+    if sum((code, as_json, latex == STANDARD_OUTPUT)) > 1:
+        raise ValueError("--code, --json and --latex -: expected one of them, as each prints nothing else")
+    if options["evaluation"] and layer is None:
+        raise ValueError("--evaluation: expected --layer with it; equations have no modes")
+    if layer is not None:
+        found = mg.derive(layer_named(layer), name=name, training=not options["evaluation"])
+    else:
+        found = mg.derive(file.read_text(encoding="utf-8") if file is not None else str(equations), name=name)
+    if options["save"] is not None:
+        write_text(options["save"], found.code, "code")
+    if latex is not None:
+        write_text(latex, document(found.latex), "LaTeX")
+    if code:
+        click.echo(found.code, nl=False)
+    elif as_json:
+        proved = {verdict.name: verdict.ok for verdict in found.verdicts}
+        lines = {
+            method: [{"name": x.name, "code": x.code, "proved": proved.get(x.name)} for x in getattr(found, method)]
+            for method in ("feedforward", "backpropagation")
+        }
+        whole = {"code": found.code, "latex": found.latex, "proved": found.is_proved, "problems": found.problems}
+        echo_json(lines | whole)
+    elif latex != STANDARD_OUTPUT:
+        count = f"{sum(x.ok for x in found.verdicts)} of {len(found.verdicts)} equations are proved for all sizes"
+        click.echo(f"{found}\n\n{found.code}\n{count}\n{MEANING}")
+    if not found.is_proved:
+        for problem in found.problems:
+            click.echo(problem, err=True)
+        raise click.exceptions.Exit(1)
+
+
+def layer_named(specification: str) -> MakeLayer:
+    """The constructor, from D and K, of the layer that a string such as ``Softmax`` or ``AllReLU(0.3)`` names."""
+    name = parse_call(specification).name
+    cls = lookup(name, {**LAYERS, **ACTIVATIONS}, "layer")
+    if name in ACTIVATIONS:
+        return lambda D, K: mg.ActivationLayer(D, K, specification)
+    return lambda D, K: create(specification, LAYERS, "layer", D, D if getattr(cls, "keeps_size", False) else K)

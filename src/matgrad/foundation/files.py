@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
@@ -10,45 +9,28 @@ import tomllib
 import zipfile
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from matgrad.foundation.limits import (
-    CONFIGURATION,
-    DEPTH,
-    HEADER,
-    JSON,
-    MEMBERS,
-    check_bytes,
-    check_count,
-    file_limit,
-    is_out_of_memory,
-)
+from matgrad.foundation import limits
+from matgrad.foundation.limits import check_bytes, check_count, file_limit
 
 T = TypeVar("T")
 
 CHUNK = 1 << 20  # bytes that are decompressed at a time
+UNREADABLE = {FileNotFoundError: "no such file", IsADirectoryError: "found a folder, expected a file"}
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays in an npz file. Raise if one has pickled objects or is too large."""
     with naming(path, kind="an npz file"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        check_count(len(members), MEMBERS, "archive", "arrays")
+        check_count(len(members), limits.MEMBERS, "archive", "arrays")
         check_bytes(sum(member.file_size for member in members), "archive", file_limit(path))
-        arrays = ((member.filename.removesuffix(".npy"), member) for member in members)
-        return {name: _array(archive, member, name) for name, member in arrays}
-
-
-def why_unreadable(error: Exception) -> str:
-    """Why a file could not be read, in words."""
-    known: dict[type[Exception], str] = {
-        FileNotFoundError: "no such file",
-        IsADirectoryError: "found a folder, expected a file",
-    }
-    return known.get(type(error), f"cannot be read ({getattr(error, 'strerror', None) or error})")
+        return {member.filename.removesuffix(".npy"): _array(archive, member) for member in members}
 
 
 @contextmanager
@@ -61,15 +43,16 @@ def naming(where: str | Path, problem: str = "", kind: str = "a file of this kin
     except KeyError as error:
         raise ValueError(f"{where}: {problem}there is no {error}") from None
     except OSError as error:
-        raise ValueError(f"{where}: {why_unreadable(error)}") from None
+        reason = UNREADABLE.get(type(error), f"cannot be read ({error.strerror or error})")
+        raise ValueError(f"{where}: {reason}") from None
     except Exception as error:  # a library may raise anything
-        if isinstance(error, MemoryError) or is_out_of_memory(error):
+        if isinstance(error, MemoryError) or limits.is_out_of_memory(error):
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise ValueError(f"{where}: {problem}not {kind}, or a damaged one ({reason})") from None
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.ndarray:
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     """One array of an npz file, after a check that its type is plain."""
     try:
         with archive.open(member) as file:
@@ -78,7 +61,8 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.
             raise ValueError(f"found {A.dtype}")
         return A
     except Exception as error:  # its header is a literal of Python, which may be anything
-        raise ValueError(f"{where}: not an array of numbers or strings, or a damaged one ({error})") from None
+        name = member.filename.removesuffix(".npy")
+        raise ValueError(f"{name}: not an array of numbers or strings, or a damaged one ({error})") from None
 
 
 def opened(path: Path, *, is_text: bool = False) -> IO[bytes]:
@@ -89,21 +73,14 @@ def opened(path: Path, *, is_text: bool = False) -> IO[bytes]:
         start = file.peek(6)
         if not start.startswith((b"\x1f\x8b", b"\xfd7zXZ\0")):
             return file
-        with file, _decompressing(file, start) as compressed:
+        decompress = import_module("gzip" if start.startswith(b"\x1f") else "lzma").open  # some Pythons have no lzma
+        with file, decompress(file) as compressed:
             content = io.BytesIO()
             while part := compressed.read(CHUNK):
                 content.write(part)
                 check_bytes(content.tell(), "its content", limit)
         content.seek(0)
         return content
-
-
-def _decompressing(file: IO[bytes], start: bytes) -> IO[bytes]:
-    if start.startswith(b"\x1f"):
-        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
-    import lzma  # which some builds of Python lack
-
-    return lzma.LZMAFile(file)
 
 
 def existing_folder(folder: str | os.PathLike[str]) -> Path:
@@ -129,7 +106,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str,
 
     with naming(path, kind="a safetensors file"):
         with open(path, "rb") as header:
-            check_count(int.from_bytes(header.read(8), "little"), HEADER, "safetensors header", "bytes")
+            check_count(int.from_bytes(header.read(8), "little"), limits.HEADER, "safetensors header", "bytes")
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
@@ -139,7 +116,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str,
 
 def parse_json(text: str, *, finite: bool = True) -> Any:
     """The value of a JSON string; raise if it nests deeply, has a name twice or, if `finite`, NaN or inf."""
-    check_count(len(text), JSON, "JSON", "characters")
+    check_count(len(text), limits.JSON, "JSON", "characters")
     options: dict[str, Any] = {"parse_constant": _raise_constant} if finite else {}
     return _parsed(lambda: json.loads(text, object_pairs_hook=_table, **options))
 
@@ -161,10 +138,10 @@ def parse_yaml(text: str) -> Any:
 
 
 PARSERS: dict[str, tuple[Callable[[str], Any], int]] = {  # by the ending of a file, with the most bytes it may have
-    ".toml": (lambda text: _parsed(lambda: tomllib.loads(text)), CONFIGURATION),
-    ".yaml": (parse_yaml, CONFIGURATION),
-    ".yml": (parse_yaml, CONFIGURATION),
-    ".json": (parse_json, JSON),
+    ".toml": (lambda text: _parsed(lambda: tomllib.loads(text)), limits.CONFIGURATION),
+    ".yaml": (parse_yaml, limits.CONFIGURATION),
+    ".yml": (parse_yaml, limits.CONFIGURATION),
+    ".json": (parse_json, limits.JSON),
 }
 
 
@@ -207,14 +184,12 @@ def _raise_constant(name: str) -> None:
 
 def _parsed(parse: Callable[[], Any]) -> Any:
     """What a parser returns, after a check that lists and tables are not nested too deeply."""
+
+    def is_shallow(value: Any, depth: int) -> bool:
+        items = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+        return depth > 0 and all(is_shallow(item, depth - 1) for item in items)
+
     with suppress(RecursionError):
-        value = parse()
-        if _is_shallow(value, DEPTH):
+        if is_shallow(value := parse(), limits.DEPTH):
             return value
-    raise ValueError(f"lists or tables are nested too deeply, expected at most {DEPTH} inside each other")
-
-
-def _is_shallow(value: Any, depth: int) -> bool:
-    """Whether at most `depth` lists and tables are inside each other."""
-    items = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
-    return depth > 0 and all(_is_shallow(item, depth - 1) for item in items)
+    raise ValueError(f"lists or tables are nested too deeply, expected at most {limits.DEPTH} inside each other")

@@ -34,7 +34,18 @@ CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 def memory_limit() -> int:
     """The bytes that may be asked for at once: what the user allows, else the memory of the machine or container."""
-    return _memory_of_machine() if (allowed := _allowed()) is None else allowed
+    if value := os.environ.get(VARIABLE, "").strip():
+        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?)B?", value, re.IGNORECASE | re.ASCII)
+        if match is None:
+            raise ValueError(f"{VARIABLE}: expected a number of bytes such as 500M or 8G, found {value!r}")
+        return int(float(match[1]) * UNITS[match[2].upper()])
+    sizes = [1 << 40]
+    with suppress(OSError, ValueError, AttributeError):  # not on every system
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for file in CGROUPS:
+        with suppress(OSError, ValueError):  # no such file, or the word max
+            sizes.append(int(Path(file).read_text()))
+    return min(sizes)
 
 
 def file_limit(path: str | Path, *, is_text: bool = False) -> int:
@@ -47,9 +58,8 @@ def file_limit(path: str | Path, *, is_text: bool = False) -> int:
 
 def limit_from(size: int, least: int = LEAST, ratio: int = RATIO) -> int:
     """The bytes that may be built from as many bytes as `size`."""
-    if (allowed := _allowed()) is not None:
-        return allowed
-    return min(max(least, ratio * size), _memory_of_machine())
+    largest = memory_limit()
+    return largest if os.environ.get(VARIABLE, "").strip() else min(max(least, ratio * size), largest)
 
 
 def check_bytes(wanted: int, what: str, limit: int | None = None) -> None:
@@ -76,25 +86,3 @@ def in_words(size: int) -> str:
         return f"{size >> 30} GB"
     units = ((1 << 30, "GB"), (1 << 20, "MB"))
     return next((f"{size / unit:.3g} {name}" for unit, name in units if size >= unit), f"{size} bytes")
-
-
-def _allowed() -> int | None:
-    """The number of bytes in the environment variable, if it is set."""
-    value = os.environ.get(VARIABLE, "").strip()
-    if not value:
-        return None
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?)B?", value, re.IGNORECASE | re.ASCII)
-    if match is None:
-        raise ValueError(f"{VARIABLE}: expected a number of bytes such as 500M or 8G, found {value!r}")
-    return int(float(match[1]) * UNITS[match[2].upper()])
-
-
-def _memory_of_machine() -> int:
-    """The bytes of memory that this machine has, or its container may use."""
-    sizes = [1 << 40]
-    with suppress(OSError, ValueError, AttributeError):  # not on every system
-        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for file in CGROUPS:
-        with suppress(OSError, ValueError):  # no such file, or the word max
-            sizes.append(int(Path(file).read_text()))
-    return min(sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import sys
 import time
 from importlib import metadata
@@ -64,13 +65,11 @@ def threads() -> int:
     More would only wait for one another. Of a list, such as ``2,1``, the first number counts: the others are for
     parallel code within parallel code.
     """
-    found = os.environ.get("OMP_NUM_THREADS", "").strip()
-    if not found:
+    if not (found := os.environ.get("OMP_NUM_THREADS", "").strip()):
         return cores()
-    first = found.split(",")[0].strip()
-    if not (first.isascii() and first.isdigit() and int(first)):
+    if (first := re.match(r"0*([1-9][0-9]*)\s*(,|$)", found)) is None:
         raise ValueError(f"OMP_NUM_THREADS: expected a positive integer, or a list of them, found {found!r}")
-    return min(int(first), cores())
+    return min(int(first[1]), cores())
 
 
 def instruction_sets() -> list[str]:

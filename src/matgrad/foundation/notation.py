@@ -11,28 +11,19 @@ from typing import Any, NamedTuple
 
 CASES, SUM, MINUS, HADAMARD, PRODUCT, POWER, ATOM = range(7)  # how strongly the outermost operator binds
 
-_GREEK = frozenset(
-    re.findall(
-        r"\w+",
-        "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega "
-        "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega",
-    )
-)
-SYMBOLS = {  # names that are not written with their own letters
-    "epsilon": r"\varepsilon",
-    "delta": r"\Delta",
-    **{"al": "a_l", "tl": "t_l", "ar": "a_r", "tr": "t_r"},
-}
+_NAMES = "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
+_GREEK = {*_NAMES.split(), *re.findall(r"\w+", "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega")}
+SYMBOLS = {"al": "a_l", "tl": "t_l", "ar": "a_r", "tr": "t_r"}  # names that are not written with their own letters
+SYMBOLS |= {"epsilon": r"\varepsilon", "delta": r"\Delta"}
 FUNCTIONS = {  # applied to every element or every row, so that f(X) has the size of X
     "sigmoid": r"\sigma",
     "tanh": r"\tanh",
     "hyperbolic_tangent": r"\tanh",
     "log": r"\log",
     **{name: rf"\mathrm{{{name}}}" for name in ("act", "relu", "softmax")},
-    **{
-        name: rf"\operatorname{{{name.replace('_', '-')}}}"
-        for name in ("erf", "stable_softmax", "log_softmax", "stable_log_softmax")
-    },
+    **{f"{kind}_softmax": rf"\operatorname{{{kind}-softmax}}" for kind in ("stable", "log")},
+    "stable_log_softmax": r"\operatorname{stable-log-softmax}",
+    "erf": r"\operatorname{erf}",
 }
 
 

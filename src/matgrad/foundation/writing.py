@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +113,13 @@ def write_or_rescue(path: Path, write: Callable[[Path], object]) -> str | None:
     return f"{path}: cannot be written ({reason}); it is in {rescued}"
 
 
+def columns(lines: Sequence[Sequence[str]], side: str = "<") -> str:
+    """Lines of cells in columns, of which the first is aligned on the left, and the others on a side, < or >."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    forms = [f"{side if k else '<'}{width}" for k, width in enumerate(widths)]
+    return "\n".join("  ".join(map(format, line, forms)).rstrip() for line in lines)
+
+
 @dataclass(frozen=True)
 class Table:
     """A title, headings and rows, all strings; the first column has names, the others numbers."""
@@ -123,16 +130,10 @@ class Table:
 
     def text(self) -> str:
         """Aligned columns."""
-        lines = [self.headings, *self.rows]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(self.headings))]
-        aligned = (
-            "  ".join([f"{line[0]:<{widths[0]}}", *(f"{x:>{w}}" for x, w in zip(line[1:], widths[1:], strict=True))])
-            for line in lines
-        )
-        return "\n".join([self.title, "", *(line.rstrip() for line in aligned)])
+        return f"{self.title}\n\n{columns([self.headings, *self.rows], '>')}"
 
     def markdown(self) -> str:
         """A heading and a table."""
         rule = ["---", *["---:"] * (len(self.headings) - 1)]
-        lines = ["| " + " | ".join(line) + " |" for line in (self.headings, rule, *self.rows)]
+        lines = [f"| {' | '.join(line)} |" for line in (self.headings, rule, *self.rows)]
         return "\n".join([f"### {self.title}", "", *lines])

@@ -9,7 +9,7 @@ from typing import Any
 
 from matgrad.callbacks.statistics import MEASURES
 from matgrad.foundation.writing import Table
-from matgrad.runs.reading import Record, Run, printable
+from matgrad.runs.reading import Run, printable
 
 Row = dict[str, Any]  # of a run: its values by name; None is unknown
 
@@ -24,27 +24,19 @@ def compare(runs: Sequence[Run], folder: Path, ignored: Collection[str | None]) 
     names = dict.fromkeys(name for _, record in records for name in record.configuration if name not in ignored)
     spelled = {name: {json.dumps(record.configuration.get(name)) for _, record in records} for name in names}
     differing = [name for name, values in spelled.items() if len(values) > 1]
-    return [_row(run, record, folder, differing) for run, record in records]
-
-
-def _row(run: Run, record: Record, folder: Path, options: Sequence[str]) -> Row:
-    """What is known of a run, and the values of some of its options."""
-    place = run.path.parent.relative_to(folder)
-    row: Row = {
-        "name": str(place) if place.parts else folder.resolve().name,
-        "started": record.started,
-        "data": record.data.name,
-        "layers": record.model.get("layers"),
-        "sizes": record.model.get("sizes"),
-        "epochs": len(run.rows),
-    }
-    for measure in MEASURES:
-        values = [x for r in run.rows if (x := r.get(f"test_{measure}")) is not None]
-        best = max if measure in HIGH else min
-        row[measure] = record.results.get(f"test_{measure}")
-        row[f"best_{measure}"] = best(values, default=None)
-    chosen = {name: record.configuration.get(name) for name in options}
-    return row | {"seconds": record.seconds, "seed": record.seed, "options": chosen}
+    rows: list[Row] = []
+    for run, record in records:
+        place = run.path.parent.relative_to(folder)
+        row: Row = {"name": str(place) if place.parts else folder.resolve().name, "started": record.started}
+        row |= {"data": record.data.name, **{name: record.model.get(name) for name in ("layers", "sizes")}}
+        row["epochs"] = len(run.rows)
+        for measure in MEASURES:
+            values = [x for r in run.rows if (x := r.get(f"test_{measure}")) is not None]
+            row[measure] = record.results.get(f"test_{measure}")
+            row[f"best_{measure}"] = (max if measure in HIGH else min)(values, default=None)
+        chosen = {name: record.configuration.get(name) for name in differing}
+        rows.append(row | {"seconds": record.seconds, "seed": record.seed, "options": chosen})
+    return rows
 
 
 def sorted_by(key: str, rows: Sequence[Row]) -> list[Row]:
@@ -63,14 +55,12 @@ def table(rows: Sequence[Row]) -> Table:
         model = f"{row['layers'] or '?'} {row['sizes'] or ''}"
         started = row["started"][:16].replace("T", " ")
         numbers = ["" if row[name] is None else f"{row[name]:.4f}" for name in measures.values()]
-        options = " ".join(f"{name}={_short(value)}" for name, value in row["options"].items() if value is not None)
+        given = {name: value for name, value in row["options"].items() if value is not None}
+        words = (value if isinstance(value, str) else json.dumps(value) for value in given.values())
+        options = " ".join(f"{name}={_cut(word, OPTION)}" for name, word in zip(given, words, strict=True))
         cells = [row["name"], started, row["data"], _cut(model, MODEL), f"{row['epochs']}", *numbers]
         lines.append([printable(x) for x in (*cells, f"{row['seconds']:.1f}", f"{row['seed']}", options)])
     return Table(f"{len(rows)} runs" if len(rows) > 1 else "1 run", headings, lines)
-
-
-def _short(value: Any) -> str:
-    return _cut(value if isinstance(value, str) else json.dumps(value), OPTION)
 
 
 def _cut(text: str, length: int) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.statistics import measure_and_part
-from matgrad.inspection.figures import COLOURS, GREY, grid, log_scale, new_figure, write_figure
+from matgrad.inspection.figures import COLOURS, GREY, grid, log_scale, new_figure
 from matgrad.runs.reading import RECORD, Run, printable
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ LINES: dict[str | None, Any] = {"training": "-", "validation": "--", "test": ":"
 RATIO = 20  # of the largest to the smallest value: from here on, a scale is logarithmic
 MARKED = 10  # epochs; the values of runs with more have no markers
 LEGEND = 30  # names of runs
-
-
 PANELS = {  # what a panel shows, by its title
     "loss": "loss",
     "accuracy": "accuracy",
@@ -31,15 +29,10 @@ PANELS = {  # what a panel shows, by its title
 }
 
 
-def draw_runs(runs: Sequence[Run], paths: Sequence[Path]) -> None:
-    """Write the picture to files that end in .png or .svg."""
-    if not any(run.rows for run in runs):
-        raise ValueError(f"{runs[0].path}: found no epochs, expected at least one")
-    write_figure(lambda: runs_figure(runs), paths)
-
-
 def runs_figure(runs: Sequence[Run]) -> Figure:
     """A panel per measure; a colour per run, a line style per part of the data."""
+    if not any(run.rows for run in runs):
+        raise ValueError(f"{runs[0].path}: found no epochs, expected at least one")
     panels = {title: measure for title, measure in PANELS.items() if any(_names(run, measure) for run in runs)}
     rows = -(-len(panels) // 2)
     figure, axes = new_figure(10.5, 0.8 + 2.9 * rows, min(len(panels), 2), rows=rows)

@@ -69,19 +69,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-# -- rows -----------------------------------------------------------------------------------------
-
-Lines = Iterator[tuple[int, dict[str, Any]]]  # their numbers, and their values by name
+# -- rows: the number of a line, and its values by name -------------------------------------------
 
 
-def _json_lines(text: str) -> Lines:
+def _json_lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(io.StringIO(text), 1):
         if line.strip():
             with naming(f"line {number}"):
                 yield number, conform(parse_json(line), dict[str, Any])
 
 
-def _csv_lines(text: str) -> Lines:
+def _csv_lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     lines = csv.reader(io.StringIO(text), strict=True)
     try:
         header = next(lines, [])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from itertools import chain, repeat, zip_longest
+from itertools import accumulate, chain, pairwise, repeat, zip_longest
 from typing import Any
 
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
@@ -23,7 +23,7 @@ from matgrad.layers import (
     SoftmaxLayer,
     SReLULayer,
 )
-from matgrad.layers.dropout import DROPOUT_LAYERS, RENEWALS, LinearDropoutLayer, add_dropout
+from matgrad.layers.dropout import RENEWALS, LinearDropoutLayer, add_dropout
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import format_density, layer_densities, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
@@ -69,10 +69,9 @@ def create_model(
     """
     if densities is not None and supports is not None:
         raise ValueError("densities and supports: expected one of them")
-    per_layer: dict[str, Sequence[Any]] = {  # lists with an item per linear layer; a single one serves all
+    per_layer: dict[str, Sequence[Any]] = {  # lists with an item per linear layer; the first one serves all others
         "dropouts": parse_numbers(dropouts, "dropout", float),
         "values of renew": split_items(renew, "renew"),
-        "layer weights": split_items(weights, "layer weights"),
     }
     if unknown := {*per_layer["values of renew"]} - {*RENEWALS}:
         raise ValueError(f"renew: expected 'step' or 'epoch', found {unknown.pop()!r}")
@@ -82,27 +81,22 @@ def create_model(
     else:
         per_layer["supports"] = [None if S is None else as_support(S) for S in supports]  # of which none serves all
         fractions = [1.0 if S is None else S.density or 1.0 for S in per_layer["supports"]]  # an empty one fails below
+    per_layer["layer weights"] = split_items(weights, "layer weights")
     check_bytes(model_bytes(layers, sizes, fractions), f"the model with sizes {sizes}")
     items = split_items(layers, "layer")
     kinds = _kinds(items)
-    further = {what: repeat(None if what == "supports" else values[0]) for what, values in per_layer.items()}
-    rows = zip(*(chain(values, further[what]) for what, values in per_layer.items()), strict=True)
-    taken: list[tuple[Any, ...]] = []  # the items of each linear layer so far
-
-    def take() -> tuple[Any, ...]:
-        taken.append(next(rows))
-        return taken[-1]
-
+    *settings, distributions = (
+        chain(values, repeat(None if what == "supports" else values[0])) for what, values in per_layer.items()
+    )
+    rows = zip(*settings, strict=False)
     M = MultilayerPerceptron()
     for position, (item, kind, (D, K)) in enumerate(zip(items, kinds, _sizes(kinds, sizes), strict=True), start=1):
         with at_position("layer", position):
-            first = len(taken)
-            layer = _create_layer(item, kind, D, K, take)
-            parts = [part for _, part in layer.walk() if isinstance(part, LinearLayer)]
-            for part, (_, _, distribution, _) in zip(parts, taken[first:], strict=True):
-                part.set_weights(distribution)
-        M.layers.append(layer)
-    n = len(taken)
+            M.layers.append(_create_layer(item, kind, D, K, rows))
+            for _, part in M.layers[-1].walk():
+                if isinstance(part, LinearLayer):
+                    part.set_weights(next(distributions))
+    n = len(M.linear_layers())
     for what, values in per_layer.items():
         if len(values) not in (n, n if what == "supports" else 1):
             expected = n if what == "supports" else f"1 or {n}"
@@ -133,13 +127,9 @@ def _sizes(kinds: list[type], sizes: Items) -> list[tuple[int, int]]:
             f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
             f"one per layer), found {len(numbers)}: {sizes}"
         )
-    D, *rest = (check_size(f"layer size {position}", n) for position, n in enumerate(numbers, start=1))
-    pairs = []
-    for kind in kinds:
-        K = rest.pop(0) if _has_size(kind) else D
-        pairs.append((D, K))
-        D = K
-    return pairs
+    rest = iter([check_size(f"layer size {position}", n) for position, n in enumerate(numbers, start=1)])
+    features = next(rest)
+    return [*pairwise(accumulate(kinds, lambda D, kind: next(rest) if _has_size(kind) else D, initial=features))]
 
 
 def set_optimizers(M: MultilayerPerceptron, optimizers: Items) -> None:
@@ -194,10 +184,10 @@ def _check_specification(name: str, layer: Layer) -> None:
     """Raise if a layer differs from the one its specification makes."""
     specification = layer.specification()
     dropouts = [_dropout(x) for _, x in layer.walk() if isinstance(x, LinearLayer)]
-    items = ((*dropout, None, None) for dropout in chain(dropouts, repeat((0.0, "step"))))
+    rows = ((*dropout, None) for dropout in chain(dropouts, repeat((0.0, "step"))))
     try:
         with preserved_generator():
-            made = _create_layer(specification, type(layer), layer.input_size, layer.output_size, items.__next__)
+            made = _create_layer(specification, type(layer), layer.input_size, layer.output_size, rows)
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
     for found, expected in zip_longest(_settings(layer), _settings(made), fillvalue="nothing"):
@@ -213,35 +203,34 @@ def _settings(layer: Layer) -> Iterator[str]:
         yield f"{f'part {name}' if name else 'a layer'} {part.specification()} with {values}"
 
 
-def _create_layer(item: str, kind: type[Any], D: int, K: int, take: Callable[[], Sequence[Any]]) -> Layer:
+def _create_layer(item: str, kind: type[Any], D: int, K: int, rows: Iterator[Sequence[Any]]) -> Layer:
     """The layer, or the activation layer with the activation function, that the item names.
 
-    For the layer and its linear parts, in this order, `take` gives a dropout rate, when dropout is renewed, what the
-    weights are drawn from, which is for the caller, and a support or a density.
+    For the layer and its linear parts, in this order, a row has a dropout rate, when dropout is renewed, and a support
+    or a density.
     """
-    options: dict[str, Any] = {}
-    made = ActivationLayer if issubclass(kind, ActivationFunction) else kind
+    is_activation, options = issubclass(kind, ActivationFunction), {}
+    made = ActivationLayer if is_activation else kind
     if issubclass(made, LinearLayer):
-        rate, renew, _, sparsity = take()
-        made = DROPOUT_LAYERS.get(made, made) if rate else made
-        if issubclass(made, LinearDropoutLayer):
-            options = {"dropout": rate, "renew": renew}
-        elif rate:
-            raise ValueError(f"{made.__name__} drops no weights: derive it from LinearDropoutLayer")
+        rate, renew, sparsity = next(rows)
         if (support := _support(sparsity, K, D)) is not None:
             options["support"] = support
-    if issubclass(kind, ActivationFunction):
-        return made(D, K, item, **options)
-    layer: Layer = create(item, {parse_call(item).name: made}, "layer", D, K, **options)
+        if issubclass(made, LinearDropoutLayer):
+            options |= {"dropout": rate, "renew": renew}
+    if is_activation:
+        layer: Layer = made(D, K, item, **options)
+    else:
+        layer = create(item, {parse_call(item).name: made}, "layer", D, K, **options)
     for _, part in layer.walk():
-        if isinstance(part, LinearLayer) and part is not layer:
-            rate, renew, _, sparsity = take()
-            if isinstance(part, LinearDropoutLayer):
-                part.set_dropout(rate or part.dropout, renew if rate else part.renew)
+        if isinstance(part, LinearLayer):
+            if part is not layer:
+                rate, renew, sparsity = next(rows)
+                if (support := _support(sparsity, part.output_size, part.input_size)) is not None:
+                    part.set_support(support)
+            if rate and isinstance(part, LinearDropoutLayer):
+                part.set_dropout(rate, renew)
             elif rate:
                 add_dropout(part, rate, renew)
-            if (support := _support(sparsity, part.output_size, part.input_size)) is not None:
-                part.set_support(support)
     return layer
 
 

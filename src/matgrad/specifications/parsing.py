@@ -45,19 +45,15 @@ def parse_call(specification: str) -> Call:
         raise ValueError(f"cannot read {specification!r}: expected Name or Name(argument, ...)")
     check_count(max(depths), NESTED, _shortened(specification), "specifications inside each other")
     call = Call(match[1])
-    if not body.strip():
-        return call
-    separator = ";" if len(_split(body, ";")) > 1 else ","
-    for position, item in enumerate(_split(body, separator), start=1):
-        head, parenthesis, rest = item.partition("(")
-        keyword, equals, value = head.rpartition("=")
-        keyword, value = keyword.strip(), value + parenthesis + rest
-        is_unreadable = not all(
-            part.strip() and ("(" not in part or _CALL.fullmatch(part)) for part in _split(value, ",")
-        )
-        if is_unreadable or (equals and not keyword.isidentifier()) or keyword in call.keywords:
+    lists = (_split(body, separator) for separator in ";,")
+    items = next((items for items in lists if len(items) > 1), [body] if body.strip() else [])
+    for position, item in enumerate(items, start=1):
+        found = _ARGUMENT.fullmatch(item)
+        keyword, value = found.groups() if found else (None, "")
+        parts = [part.strip() for part in _split(value, ",")]
+        if keyword in call.keywords or not all(part and ("(" not in part or _CALL.fullmatch(part)) for part in parts):
             raise ValueError(f"cannot read argument {position} of {specification!r}: {item.strip()!r}")
-        if equals:
+        if keyword:
             call.keywords[keyword] = _value(value)
         elif call.keywords:
             raise ValueError(f"argument {position} of {specification!r} needs a keyword, like those before it")
@@ -77,13 +73,13 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
     try:
         bound = signature.bind(*first, *call.arguments, **call.keywords, **options)
         for name, value in bound.arguments.items():
-            kinds, noun = _KINDS.get(signature.parameters[name].annotation, ((object, bool), ""))
-            is_kind = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-            if not is_kind or (float in kinds and not abs(value) <= FLOAT32):
+            fits, noun = _KINDS.get(signature.parameters[name].annotation, (lambda value: True, ""))
+            if not fits(value):
                 raise TypeError(f"expected {noun} for {name!r}, found {_shortened(value)}")
     except TypeError as error:
         allowed = [p for p in list(signature.parameters.values())[len(first) :] if p.name not in options]
-        usage = f"{call.name}({', '.join(map(_usage, allowed))})"
+        words = (p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in allowed)
+        usage = f"{call.name}({', '.join(words)})"
         raise ValueError(f"{kind} {specification!r}: {error}; usage: {usage}") from None
     return factory(*bound.args, **bound.kwargs)
 
@@ -110,23 +106,19 @@ def describe(thing: object, ending: str = "", without: Iterable[str] = ()) -> st
     signature = signature_of(type(thing))
     parameters = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL}
     values = {name: value for name, value in vars(thing).items() if name in {*parameters} - {*without}}
-    changed = [
-        f"{name}={value!r}"
-        for name, value in values.items()
-        if parameters[name].default is inspect.Parameter.empty or not _equal(value, parameters[name].default)
-    ]
+    changed = [f"{name}={value!r}" for name, value in values.items() if not _equal(value, parameters[name].default)]
     return stem(type(thing), ending) + (f"({', '.join(changed)})" if changed else "")
 
 
 def parse_numbers(items: Items, kind: str, number: type[int] | type[float] = int) -> list[Any]:
     """The numbers of a list such as ``784;1024;512;10`` or ``[784, 1024, 512, 10]``."""
-    numbers = []
-    for position, item in enumerate(split_items(items, kind), start=1):
+    numbers: list[Any] = []
+    for item in split_items(items, kind):
         try:
             numbers.append(number(item))
         except ValueError:
             noun = "an integer" if number is int else "a number"
-            raise ValueError(f"{kind} {position}: expected {noun}, found {_shortened(item)}") from None
+            raise ValueError(f"{kind} {len(numbers) + 1}: expected {noun}, found {_shortened(item)}") from None
     return numbers
 
 
@@ -135,9 +127,8 @@ def split_items(items: Items, kind: str) -> list[str]:
     if not isinstance(items, str):
         return [str(item) for item in (items if isinstance(items, Iterable) else [items])]
     found = [item.strip() for item in _split(items, ";,")]
-    for position, item in enumerate(found, start=1):
-        if not item:
-            raise ValueError(f"{kind} {position} of {items!r} is empty")
+    if "" in found:
+        raise ValueError(f"{kind} {found.index('') + 1} of {items!r} is empty")
     return found
 
 
@@ -175,6 +166,7 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
 
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_ARGUMENT = re.compile(r"(?:\s*([^\W\d]\w*)\s*=)?([^(=]*(?:\(.*)?)", re.DOTALL)
 
 
 def _depths(string: str) -> list[int]:
@@ -210,11 +202,15 @@ def _equal(value: Any, default: Any) -> bool:
         return False
 
 
-_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {  # by the annotation of a parameter
-    "float": ((int, float), "a finite float32 number"),
-    "int": ((int,), "an integer"),
-    "bool": ((bool,), "True or False"),
-    "str": ((str,), "a word"),
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool)
+
+
+_KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {  # by the annotation of a parameter
+    "float": (lambda x: _is_number(x) and abs(x) <= FLOAT32, "a finite float32 number"),
+    "int": (lambda x: _is_number(x) and isinstance(x, int), "an integer"),
+    "bool": (lambda x: isinstance(x, bool), "True or False"),
+    "str": (lambda x: isinstance(x, str), "a word"),
 }
 
 
@@ -222,7 +218,3 @@ def _shortened(value: Any) -> str:
     """A value in messages."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}…"
-
-
-def _usage(parameter: inspect.Parameter) -> str:
-    return parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
