@@ -73,16 +73,9 @@ class TorchGroup(Collectives):
         return [json.loads(part.tobytes()) for part in self.gather(data, [(int(n[0]),) for n in sizes])]
 
     def fail(self) -> None:
-        super().fail()  # the others notice that their connections are closed
-        self._destroy()
-
-    def close(self) -> None:
-        super().close()
-        self._destroy()
-
-    def _destroy(self) -> None:
+        super().fail()
         dist.destroy_process_group(self.processes)
-        gc.collect()  # connections are closed when nothing refers to them
+        gc.collect()  # connections are closed when nothing refers to them, which the others notice
 
 
 _starts = count()  # of this process; all ranks start the same groups

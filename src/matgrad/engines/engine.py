@@ -33,10 +33,6 @@ Poll = Callable[[int], None]  # gets the number of batches done in this epoch; m
 POLL_INTERVAL = 0.1  # seconds
 
 
-def no_poll(done: int) -> None:
-    """Do nothing."""
-
-
 class CompiledStep(ABC):
     """A training step with a state of its own, which every batch changes."""
 
@@ -75,7 +71,7 @@ class CompiledStep(ABC):
         """Whether it goes through these batches by itself, instead of being called for every one."""
         return False
 
-    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
+    def train(self, batches: Batches, rate: Rate, poll: Poll = lambda done: None, first: int = 0) -> None:
         """Train on every batch, the i-th, from `first` on, with learning rate η = rate(i).
 
         ``poll(i + 1)`` is called when batch i is done: after each of them, or ten times per second and after the last.
@@ -83,20 +79,24 @@ class CompiledStep(ABC):
         if self.takes(batches):
             loader = cast(DataLoader, batches)
             rates = [float(rate(i)) for i in range(first, first + len(loader))]
-            self.train_epoch(loader, rates, lambda done: poll(first + done))
-            return
+            return self.train_epoch(loader, rates, lambda done: poll(first + done))
         eta: Any = None
         last: Any = None
         for i, (X, T, *s) in enumerate(batches, first):
             if (now := rate(i)) is not last:
-                last, like = now, values_of(X)
-                eta = backend_of(like).scalar(now, like) if isinstance(now, int | float) else now
+                last, eta = now, scalar(now, X) if isinstance(now, int | float) else now
             self(X, T, eta, *s)
             poll(i + 1)
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         """Train on all batches of a loader that it takes, with these learning rates."""
         raise NotImplementedError
+
+
+def scalar(rate: float, X: Array) -> Scalar:
+    """A learning rate as a 0-d array beside the examples X."""
+    like = values_of(X)
+    return backend_of(like).scalar(rate, like)
 
 
 def is_plain(batches: Batches) -> bool:
@@ -140,10 +140,10 @@ class OwnRows(CompiledStep):
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         """Train on every batch, of which only the own rows are read."""
-        order, like, eta = loader.order(), values_of(loader.X), None
+        order, eta = loader.order(), None
         for i, start in enumerate(range(0, loader.size, loader.batch_size)):
             if eta is None or rates[i] != rates[i - 1]:
-                eta = backend_of(like).scalar(rates[i], like)
+                eta = scalar(rates[i], loader.X)
             N = min(loader.batch_size, loader.size - start)
             rows = self.rows(N)
             self.run(N, eta, *loader.examples(start + rows.start, start + rows.stop, order))

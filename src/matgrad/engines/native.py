@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 
 import matgrad._native as _native  # not `from matgrad import`: so the error names the missing module
-from matgrad.backends.base import Array
 from matgrad.datasets.loader import DataLoader
 from matgrad.distributed.group import Group
 from matgrad.engines.engine import Batches, CompiledStep, Poll, is_plain, throttled
@@ -22,7 +21,7 @@ from matgrad.program.computations import Step
 from matgrad.program.description import as_dictionary
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.rules import with_separate_outputs
-from matgrad.sparse.matrix import SparseMatrix, values_of
+from matgrad.sparse.matrix import values_of
 from matgrad.sparse.support import Support
 
 
@@ -59,25 +58,6 @@ class NativeExecutor:
         matrices = {name: np.ascontiguousarray(X).reshape(X.shape) for name, X in matrices_of(inputs).items()}
         self.core.run(matrices, outputs, *_rows(inputs.get(EXAMPLES)))
         return outputs
-
-    def train(
-        self,
-        X: Array,
-        T: Array,
-        rates: np.ndarray,
-        order: np.ndarray | None,
-        labels: np.ndarray | None,
-        poll: Poll | None = None,
-        weights: Array | None = None,
-        every_batch: bool = False,
-    ) -> None:
-        """Run the program on full batches, one for each learning rate; see `DataLoader` for the other arguments.
-
-        `poll` is called ten times per second, or after every batch.
-        """
-        rows = _rows(X.support if isinstance(X, SparseMatrix) else None)
-        arrays = values_of(X), np.ascontiguousarray(T), rates, order, labels, weights
-        self.core.train(*arrays, poll, every_batch, *rows)
 
     @property
     def runs(self) -> int:
@@ -125,23 +105,26 @@ class NativeStep(ProgramStep):
             self(X, T, rates[full], *s)
             poll(full + 1)
 
-    def _train(self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
-        """Train on full batches, one for each learning rate."""
-        executor = self.prepare(*loader.batch(0))
-        executor.train(loader.X, loader.T, rates, order, loader.labels, poll, loader.weights)
+    def _train(
+        self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll, every_batch: bool = False
+    ) -> None:
+        """Train on full batches, one for each learning rate; `poll` is called ten times per second, or after each."""
+        arrays = values_of(loader.X), np.ascontiguousarray(loader.T), rates, order, loader.labels, loader.weights
+        core, rows = self.prepare(*loader.batch(0)).core, _rows(getattr(loader.X, "support", None))
+        core.train(*arrays, poll, every_batch, *rows)
 
 
 class ShardedNativeStep(NativeStep, ShardedStep):
     """The training step of a rank in the C++ core, where messages are tasks of the program."""
 
-    def _train(self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
+    def _train(
+        self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll, every_batch: bool = True
+    ) -> None:
         N, rows = loader.batch_size, self.rows(loader.batch_size)
         order = np.arange(loader.size) if order is None else order
         own = order[: N * len(rates)].reshape(-1, N)[:, rows].reshape(-1)
         padded = np.concatenate([own, np.zeros(loader.X.shape[0] - len(own), own.dtype)])  # an order has all rows
-        poll = throttled(poll, len(rates), lambda: self.group.heard)
-        executor = self.prepare(*loader.batch(0))
-        executor.train(loader.X, loader.T, rates, padded, loader.labels, poll, loader.weights, every_batch=True)
+        super()._train(loader, padded, rates, throttled(poll, len(rates), lambda: self.group.heard), every_batch)
 
 
 def _rows(S: Support | None) -> tuple[np.ndarray | None, np.ndarray | None]:

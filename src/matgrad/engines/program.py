@@ -34,7 +34,7 @@ MOST_SIZES = 8  # of batches for which an evaluation keeps programs
 class ProgramEngine(Engine):
     """Runs programs with one kernel call per instruction."""
 
-    executor_class: Callable[..., Any] = Executor
+    executor_class: type[Any] = Executor
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -42,15 +42,15 @@ class ProgramEngine(Engine):
         self.kernels: Kernels = getattr(import_module(module), name)(backend)
 
     def step(self, step: Step) -> CompiledStep:
-        return ProgramStep(step, self.kernels, type(self).executor_class)
+        return ProgramStep(step, self.kernels, self.executor_class)
 
     def sharded_step(self, step: Step, group: Group) -> CompiledStep:
         from matgrad.engines.sharded import ShardedStep  # which imports this module
 
-        return ShardedStep(step, self.kernels, type(self).executor_class, group)
+        return ShardedStep(step, self.kernels, self.executor_class, group)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
-        return ProgramEvaluation(computation, self.kernels, type(self).executor_class)
+        return ProgramEvaluation(computation, self.kernels, self.executor_class)
 
 
 class Programs:
@@ -72,7 +72,6 @@ class Programs:
 
     @property
     def compilation_seconds(self) -> float:
-        """How long compiling took so far."""
         return self.compilation.seconds
 
     def invalidate(self, computation: Any, is_same: bool = False) -> None:
@@ -88,18 +87,14 @@ class Programs:
         like, self.supports = next(iter(own.values()), None), supports_of(state)
         indices = {name: self.kernels.index(S, like, self.matrices.get(name)) for name, S in self.supports.items()}
         self.matrices = own | indices
-        if any(sizes.get(name) != X.shape for name, X in own.items()):
-            self._resize()
-        else:
-            for executor in self.executors.values():
-                executor.bind(self.matrices)
-
-    def _resize(self) -> None:
-        """Plan the programs for the present numbers of elements; those that depend on them are recorded again."""
+        is_resized = any(sizes.get(name) != X.shape for name, X in own.items())
         for key, executor in list(self.executors.items()):
-            self._retire(key)
-            if key in self.resizable:
-                self.executors[key] = self._planned(executor.program)
+            if not is_resized:
+                executor.bind(self.matrices)
+            else:
+                self._retire(key)
+                if key in self.resizable:  # others are recorded again
+                    self.executors[key] = self._planned(executor.program)
 
     def _retire(self, key: Any) -> None:
         """Take an executor away."""
@@ -149,12 +144,11 @@ class Programs:
         """Record the computation, and plan its program unless that is known."""
         recorded = record_computation(self.computation, self._present(), *inputs)
         found = listing(recorded)
-        if key in self.executors and self.listings[key] == found:
-            return
         if key in self.executors:
+            if self.listings[key] == found:
+                return
             self._retire(key)
-        self.resizable -= {key}
-        self.resizable |= {key} if recorded.is_resizable else set()
+        (self.resizable.add if recorded.is_resizable else self.resizable.discard)(key)
         self._transpose(transposed_names(recorded))
         program = self._optimized(with_transposed(recorded, self.transposed))
         self.listings[key], self.executors[key] = found, self._planned(program)
@@ -176,8 +170,8 @@ class Programs:
 
     def _planned(self, program: Program) -> Any:
         """An executor of the program for the present numbers of elements of the supports."""
-        supports = {name: value for name, value in program.supports.items() if name in self.matrices}
-        sizes = {size_name(value.shape[2]): self.matrices[name].nnz for name, value in supports.items()}
+        present = program.supports.keys() & self.matrices.keys()
+        sizes = {size_name(program.supports[name].shape[2]): self.matrices[name].nnz for name in present}
         executor = self._made(program.resized(sizes))
         if self.is_timed:
             executor.time()

@@ -53,7 +53,6 @@ class Exchange:
         for value, name in self._names.items():
             if name not in self.arrays:
                 self.arrays[name] = empty(value.shape, value.dtype)
-        for value in program.values:
             if value.kind == "collective" and value.operation not in ("send", "receive"):
                 self._actions[value] = partial(self._run, value)
 
@@ -108,9 +107,7 @@ class Exchange:
 
 def _part(shape: Shape, axis: str, rank: int, size: int) -> tuple[slice, ...]:
     """The index of the rows or columns that a rank has of a matrix of this shape."""
-    n = shape[0] if axis == "rows" else shape[1]
-    own = part(n, rank, size)
-    return (own,) if axis == "rows" else (slice(None), own)
+    return (part(shape[0], rank, size),) if axis == "rows" else (slice(None), part(shape[1], rank, size))
 
 
 class ShardedStep(OwnRows, ProgramStep):
@@ -174,8 +171,8 @@ class ShardedStep(OwnRows, ProgramStep):
         key = N, signature((X, T, *s))
         if key in self.current and key in self.executors:
             return self.executors[key]
-        whole = [self._of_size(N, A) for A in (X, T, *s)]
-        return self.executor_for(*whole[:2], None, *whole[2:], key=key)
+        X, T, *s = (self._of_size(N, A) for A in (X, T, *s))
+        return self.executor_for(X, T, None, *s, key=key)
 
     def _of_size(self, N: int, A: Array) -> Array:
         """A matrix like A with N rows, which only stands for its shape."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,26 +71,33 @@ class GraphStep(FixedMemory, ProgramStep):
         X = getattr(batches, "X", None)
         return is_plain(batches) and not self.is_timed and isinstance(X, torch.Tensor) and X.device == self.device
 
-    def _labels_of(self, loader: DataLoader) -> torch.Tensor | None:
-        """The classes of the examples on the device, to which they are copied once."""
-        if loader.labels is None:
-            return None
-        if self._labels is None or self._labels[0] is not loader.labels:
+    def _rows(self, loader: DataLoader) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
+        """The matrices X, T and maybe s, and which rows of each are in the order of one epoch; None for all of them.
+
+        Labels are copied to the device once.
+        """
+        if loader.labels is not None and (self._labels is None or self._labels[0] is not loader.labels):
             self._labels = loader.labels, torch.tensor(loader.labels, device=loader.X.device)
-        return self._labels[1]
+        order = loader.order()
+        rows = None if order is None else torch.tensor(order[: loader.size], device=loader.X.device)
+        of_T = rows
+        if loader.labels is not None and self._labels is not None:
+            of_T = self._labels[1] if rows is None else self._labels[1][rows]
+        found = {"X": (loader.X, rows), "T": (loader.T, of_T)}
+        return found if loader.weights is None else found | {"s": (loader.weights, rows)}
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
-        examples = Examples(loader, self._labels_of(loader))
         X, size, poll = loader.X, loader.batch_size, throttled(poll, len(rates))
         etas, replays = torch.tensor(rates, dtype=X.dtype, device=X.device), deque[torch.cuda.Event]()
-        full = loader.size // size
+        full, examples = loader.size // size, self._rows(loader)
         with self._products():
             for i, end, N in ((0, full, size), (full, len(rates), loader.size % size)):
                 while i < end:
-                    executor = self.prepare(*examples.like(N))
+                    executor = self.prepare(*(A[:1].expand(N, A.shape[1]) for A, _ in examples.values()))
                     n = executor.most_runs(end - i)
                     slots = executor.slots(n)
-                    examples.gather(slots, size * i, size * i + n * N)
+                    for name, (A, rows) in examples.items():
+                        _gather(A, rows, size * i, size * i + n * N, slots[name])
                     slots["eta"].copy_(etas[i : i + n])
                     executor.replay(n)
                     i += n
@@ -104,27 +110,9 @@ class GraphStep(FixedMemory, ProgramStep):
                     poll(i)
 
 
-class Examples:
-    """The examples of a plain loader in the order of one epoch, gathered on its device, where `labels` are too."""
-
-    def __init__(self, loader: DataLoader, labels: torch.Tensor | None) -> None:
-        self.X = loader.X
-        self.matrices = {"X": loader.X, "T": loader.T} | ({} if loader.weights is None else {"s": loader.weights})
-        order = loader.order()
-        rows = None if order is None else torch.tensor(order[: loader.size], device=self.X.device)
-        self.rows = dict.fromkeys(self.matrices, rows)  # of each matrix, in order; None for all of them as they are
-        if labels is not None:
-            self.rows["T"] = labels if rows is None else labels[rows]
-
-    def like(self, N: int) -> list[torch.Tensor]:
-        """Matrices of the sizes of N examples: X, T and maybe s."""
-        return [A[:1].expand(N, A.shape[1]) for A in self.matrices.values()]
-
-    def gather(self, slots: Mapping[str, torch.Tensor], start: int, stop: int) -> None:
-        """Write the examples from position `start` to `stop` to the inputs X, T and maybe s of several runs."""
-        for name, A in self.matrices.items():
-            rows, out = self.rows[name], slots[name]
-            if rows is not None and out.is_contiguous():
-                torch.index_select(A, 0, rows[start:stop], out=out.view(-1, A.shape[1]))
-            else:
-                out.copy_(A[slice(start, stop) if rows is None else rows[start:stop]].view(out.shape))
+def _gather(A: torch.Tensor, rows: torch.Tensor | None, start: int, stop: int, out: torch.Tensor) -> None:
+    """Write the rows from position `start` to `stop` to the matrices of several runs."""
+    if rows is not None and out.is_contiguous():
+        torch.index_select(A, 0, rows[start:stop], out=out.view(-1, A.shape[1]))
+    else:
+        out.copy_(A[slice(start, stop) if rows is None else rows[start:stop]].view(out.shape))
