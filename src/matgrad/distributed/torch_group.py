@@ -67,7 +67,6 @@ class TorchGroup(Collectives):
         return [part.numpy() for part in parts] if isinstance(X, np.ndarray) else parts
 
     def _exchange(self, item: Any) -> list[Any]:
-        """The item of every rank, sent as JSON."""
         data = np.frombuffer(json.dumps(item).encode(), np.uint8).copy()
         sizes = self.gather(np.array([len(data)]), [(1,)] * self.size)
         return [json.loads(part.tobytes()) for part in self.gather(data, [(int(n[0]),) for n in sizes])]
@@ -97,7 +96,6 @@ def connected(place: Place, timeout: float) -> TorchGroup:
 
 @cache  # one per process and address
 def _store(place: Place, timeout: float) -> dist.Store:
-    """The store where ranks meet."""
     is_host, seconds = place.rank == 0 and not place.is_served, timedelta(seconds=timeout)
     try:
         return dist.TCPStore(place.host, place.port, place.size, is_host, seconds, wait_for_workers=False)

@@ -15,6 +15,7 @@ from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.datasets.loader import DataLoader, rows_of
 from matgrad.distributed.group import Group, current
+from matgrad.distributed.starting import KINDS
 from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Computation, Step, make_step
@@ -193,13 +194,8 @@ class Engine(ABC):
         self.backend = backend
 
     @abstractmethod
-    def step(self, step: Step) -> CompiledStep:
-        """The training step, ready to run."""
-
-    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
-        """The training step of a rank, ready to run: it is given whole batches, and computes its rows of them."""
-        name = self.backend.name
-        raise TypeError(f"{name} has no training on several processes; expected jax, native, numpy or torch")
+    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
+        """The training step, ready to run; that of a rank of a group is given whole batches, and computes its rows."""
 
     @abstractmethod
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
@@ -256,5 +252,7 @@ def compile_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: floa
 
 def step_of(step: Step) -> CompiledStep:
     """The training step, compiled by the engine of its model: for this process alone, or for a rank of its group."""
-    group, engine = current(), engine_of(step.template)
-    return engine.step(step) if group is None else engine.sharded_step(step, group)
+    group, name = current(), step.template.engine
+    if group is not None and name not in KINDS:
+        raise TypeError(f"{name} has no training on several processes; expected jax, native, numpy or torch")
+    return get_engine(name).step(step, group)

@@ -37,11 +37,8 @@ from matgrad.program.recorder import check_hidden_state
 class JitEngine(Engine):
     """Lets `jax.jit` trace and compile the equations."""
 
-    def step(self, step: Step) -> CompiledStep:
-        return JitStep(step)
-
-    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
-        return ShardedJitStep(step, group)
+    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
+        return JitStep(step) if group is None else ShardedJitStep(step, group)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
         return TracedEvaluation(computation, jax.jit)
@@ -60,7 +57,7 @@ class JitStep(CompiledStep):
     """
 
     is_stable = True  # whether a step changes no shape or dtype of the state
-    _labels: tuple[np.ndarray, Array] | None = None  # of the last loader, and a copy on the device
+    _labels: tuple[np.ndarray | None, Array | None] = None, None  # of the last loader, and a copy on the device
 
     def __init__(self, step: Step) -> None:
         self.matrices: State = {}
@@ -121,17 +118,18 @@ class JitStep(CompiledStep):
     def _examples(self, loader: DataLoader, order: np.ndarray | None) -> dict[str, Array | None]:
         """The data, their labels and their order on the device."""
         (device,) = loader.X.devices()
-        if loader.labels is not None and (self._labels is None or self._labels[0] is not loader.labels):
-            self._labels = loader.labels, jax.device_put(loader.labels.astype(np.int32), device)
-        labels = None if loader.labels is None or self._labels is None else self._labels[1]
-        rows = None if order is None else jax.device_put(order.astype(np.int32), device)
-        return {"X": loader.X, "T": loader.T, "s": loader.weights, "labels": labels, "rows": rows}
+
+        def put(indices: np.ndarray | None) -> Array | None:
+            return None if indices is None else jax.device_put(indices.astype(np.int32), device)
+
+        if self._labels[0] is not loader.labels:
+            self._labels = loader.labels, put(loader.labels)
+        return {"X": loader.X, "T": loader.T, "s": loader.weights, "labels": self._labels[1], "rows": put(order)}
 
     def _jitted(self, step: Step) -> Any:
         return jax.jit(step, donate_argnums=0)
 
     def _compile(self, *inputs: Array) -> None:
-        """Let XLA compile it for inputs like these."""
         lowered = self.compiled.lower(self.matrices, *inputs)
         self.is_stable = _signatures(lowered.out_info) == _signatures(self.matrices)
         lowered.compile()
@@ -196,7 +194,7 @@ class ShardedJitStep(OwnRows, JitStep):
         mesh = Mesh(np.array(devices), (RANKS,))
         self.whole, self.in_rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(RANKS))
         self.sums = jax.jit(lambda state: {name: _sum(X) for name, X in state.items()}, out_shardings=self.whole)
-        self.asking: dict[Any, Array] = {}  # by what this rank asks for
+        self.asking: dict[Any, Array] = {}  # by what this rank asks for: what is added up to hear all ranks
         super().__init__(step)
 
     def load(self, state: Mapping[str, Array]) -> None:
@@ -222,7 +220,6 @@ class ShardedJitStep(OwnRows, JitStep):
         OwnRows.__call__(self, X, T, eta, *s)
 
     def rows(self, N: int) -> slice:
-        """The rows of this process of a batch of N."""
         share, rest = divmod(N, self.size)
         return slice(0, N) if rest else slice(self.places.start * share, self.places.stop * share)
 
@@ -238,14 +235,9 @@ class ShardedJitStep(OwnRows, JitStep):
         """The inputs of a step on a batch of N, of which this process gives its rows."""
         dtype, sharding = own[0].dtype, self.whole if N % self.size else self.in_rows
         X, T, *s = (_placed(A, sharding, (N, A.shape[1])) for A in own)
-        return [self._requests(dtype), X, T, np.asarray(eta, dtype), *s]
-
-    def _requests(self, dtype: Any) -> Array:
-        """What the ranks ask for, to be added up; in the dtype of the gradients, since it is sent with them."""
-        key = dtype, self.group.asked
-        if key not in self.asking:
+        if (key := (dtype, self.group.asked)) not in self.asking:  # in the dtype of the gradients: sent with them
             self.asking[key] = self._once(np.array(self.group.requests(), dtype))
-        return self.asking[key]
+        return [self.asking[key], X, T, np.asarray(eta, dtype), *s]
 
     def _jitted(self, step: Step) -> Any:
         """The step that also adds up what the ranks ask for."""

@@ -43,7 +43,6 @@ class NativeExecutor:
         self.outputs = {name: value for name, value in program.outputs.items() if name not in program.inputs}
 
     def bind(self, state: State) -> None:
-        """Go on with other matrices and supports of the same sizes."""
         for name in self.program.inputs.keys() & state.keys():
             self.core.bind(name, state[name])
         for name, value in self.program.supports.items():
@@ -61,11 +60,9 @@ class NativeExecutor:
 
     @property
     def runs(self) -> int:
-        """How often the program has run."""
         return self.core.runs
 
     def time(self) -> None:
-        """Measure the seconds of every value from now on."""
         self.core.timed = True
 
     @property
@@ -79,11 +76,10 @@ class NativeEngine(ProgramEngine):
 
     executor_class = NativeExecutor
 
-    def step(self, step: Step) -> CompiledStep:
+    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
+        if group is not None:
+            return ShardedNativeStep(step, self.kernels, NativeExecutor, group)
         return NativeStep(step, self.kernels, NativeExecutor)
-
-    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
-        return ShardedNativeStep(step, self.kernels, NativeExecutor, group)
 
     def largest_products(self, A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
         A, B = np.ascontiguousarray(A), np.ascontiguousarray(B)

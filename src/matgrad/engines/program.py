@@ -9,7 +9,7 @@ from typing import Any
 
 from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.distributed.group import Group
-from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, signature
+from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, scalar, signature
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.foundation.machine import Stopwatch
@@ -41,10 +41,9 @@ class ProgramEngine(Engine):
         module, name = KERNELS[backend.name]
         self.kernels: Kernels = getattr(import_module(module), name)(backend)
 
-    def step(self, step: Step) -> CompiledStep:
-        return ProgramStep(step, self.kernels, self.executor_class)
-
-    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
+    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
+        if group is None:
+            return ProgramStep(step, self.kernels, self.executor_class)
         from matgrad.engines.sharded import ShardedStep  # which imports this module
 
         return ShardedStep(step, self.kernels, self.executor_class, group)
@@ -124,9 +123,11 @@ class Programs:
         """An entry of the state as it is in `matrices`, or back."""
         return X.T if name in self.transposed else X
 
-    def _named(self, *inputs: Any) -> State:
-        """The inputs by name, a sparse one as its values and its support."""
-        return flattened(dict(zip(self.computation.names(len(inputs)), inputs, strict=True)))
+    def _run(self, executor: Any, *inputs: Any) -> State:
+        """The outputs for these inputs; products are computed as the model says."""
+        named = flattened(dict(zip(self.computation.names(len(inputs)), inputs, strict=True)))
+        with self._products():
+            return executor.execute(**named)
 
     def executor_for(self, *inputs: Array | None, key: Any = None) -> Any:
         """The executor that is known by this key, by default their signature, or one for inputs of these sizes.
@@ -178,7 +179,6 @@ class Programs:
         return executor
 
     def _made(self, program: Program) -> Any:
-        """An executor of the program."""
         return self.executor_class(program, self.kernels, self.matrices)
 
 
@@ -212,10 +212,7 @@ class ProgramStep(Programs, CompiledStep):
 
     def _execute(self, executor: Any, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         """Train on one batch with this executor."""
-        like = values_of(X)
-        eta = eta if isinstance(eta, type(like)) else self.kernels.backend.scalar(float(eta), like)
-        with self._products():
-            executor.execute(**self._named(X, T, eta, *s))
+        self._run(executor, X, T, eta if isinstance(eta, type(values_of(X))) else scalar(float(eta), X), *s)
 
 
 class ProgramEvaluation(Programs, CompiledEvaluation):
@@ -224,12 +221,10 @@ class ProgramEvaluation(Programs, CompiledEvaluation):
     loaded: State | None = None
 
     def __call__(self, state: State, *inputs: Array) -> State:
-        """The outputs for one batch."""
         if state is not self.loaded:
             self.load(state)
             self.loaded = state
         executor = self.executor_for(*inputs)
         if len(self.executors) > MOST_SIZES:
             del self.executors[next(iter(self.executors))]
-        with self._products():
-            return executor.execute(**self._named(*inputs))
+        return self._run(executor, *inputs)

@@ -171,8 +171,8 @@ class ShardedStep(OwnRows, ProgramStep):
         key = N, signature((X, T, *s))
         if key in self.current and key in self.executors:
             return self.executors[key]
-        X, T, *s = (self._of_size(N, A) for A in (X, T, *s))
-        return self.executor_for(X, T, None, *s, key=key)
+        X, T, *weights = (self._of_size(N, A) for A in (X, T, *s))
+        return self.executor_for(X, T, None, *weights, key=key)
 
     def _of_size(self, N: int, A: Array) -> Array:
         """A matrix like A with N rows, which only stands for its shape."""

@@ -8,6 +8,7 @@ from functools import partial
 import tensorflow as tf
 
 from matgrad.backends.base import Array, Scalar
+from matgrad.distributed.group import Group
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, TracedEvaluation, signature
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
@@ -18,7 +19,7 @@ compiled_by_xla = partial(tf.function, autograph=False, jit_compile=True)
 class XlaEngine(Engine):
     """Lets `tf.function` trace the equations and XLA compile them."""
 
-    def step(self, step: Step) -> CompiledStep:
+    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
         return XlaStep(step)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
@@ -84,7 +85,6 @@ class XlaStep(CompiledStep):
         self.waiting.clear()
 
     def _one(self, *inputs: Array) -> None:
-        """One step."""
         self._assign(self.step(self._values(), *inputs))
 
     def _block(self, *inputs: tuple[Array, ...]) -> None:

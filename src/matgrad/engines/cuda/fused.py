@@ -115,14 +115,14 @@ class FusedExecutor(Executor):
         super().bind(state)
 
     def _calls(self) -> list[tuple[Callable[..., None], list[Any]]]:
-        """All kernels, with their arguments."""
         return [(kernel, [self.slots[i] for i in (out, *operands)]) for kernel, out, operands in self.code]
 
     def _compile(self) -> None:
         """Compile all kernels at once: most of it is done outside of Python."""
         self._give({name: self._empty(self.plan.homes[name]) for name in self.input_slots})
+        calls = [(kernel, arguments) for kernel, arguments in self._calls() if isinstance(kernel, Kernel)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda call: isinstance(call[0], Kernel) and call[0].compile(*call[1]), self._calls()))
+            list(pool.map(lambda call: call[0].compile(*call[1]), calls))
 
     def execute(self, **inputs: Any) -> State:
         with torch.no_grad(), torch.cuda.device_of(self._like):

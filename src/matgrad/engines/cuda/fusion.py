@@ -43,7 +43,6 @@ class Group(Instruction):
 
     @property
     def factors(self) -> tuple[Value, ...]:
-        """Those of its product."""
         return () if self.product is None else self.product.operands[-2:]
 
     def needs(self, home: Mapping[Value, Group]) -> set[Group]:
@@ -185,31 +184,26 @@ class _Builder:
     def place(self, value: Value) -> None:
         """Put a value into a group: that of an operand, with which the groups of others are joined, or a new one."""
         if value.kind == "product":
-            self._place_product(value)
-            return
+            return self._place_product(value)
         if not is_mapped(value):
-            self._call(value)
-            return
-        found = self._candidates(value)
+            return self._call(value)
+        homes = {self.home[base] for base in bases(value) if base in self.home}
+        fitting = [g for g in reversed(self.groups) if g in homes and g.kind in ("product", "map")]
+        found = sorted(fitting, key=lambda g: (-math.prod(g.domain), g.product is None))  # the largest and last first
         for may_join in (False, True):
             for group in (g for g in found if g in self.groups):  # those that are left, as some are joined with others
                 if may_join:
                     self._join(found, group)
                 if group.holds(value) and self._stays_acyclic(group, value):
-                    group.add(value)
-                    self.home[value] = group
-                    self._join(found, group)  # which sees what the value reads from the others
-                    return
+                    self._put(group, value)
+                    return self._join(found, group)  # which sees what the value reads from the others
         domain = value.operands[0].shape if value.kind == "reduction" else value.shape
         group = Group("map", [], domain or (1, 1))
-        if group.holds(value):
-            self._open(group, [value])
-        else:
-            self._call(value)
+        return self._put(group, value) if group.holds(value) else self._call(value)
 
-    def _open(self, group: Group, values: Iterable[Value]) -> None:
-        """A new group with these values."""
-        self.groups.append(group)
+    def _put(self, group: Group, *values: Value) -> None:
+        """Compute values in a group, which may be new."""
+        self.groups += [group] if group not in self.groups else []
         for value in values:
             group.add(value)
             self.home[value] = group
@@ -218,28 +212,21 @@ class _Builder:
         """Compute scalars that every kernel can compute for itself, because they are needed in memory."""
         found = {value for value in values if is_free(value) and value not in self.home}
         if found:
-            self._open(Group("map", [], (1, 1)), sorted(found, key=self.number.__getitem__))
+            self._put(Group("map", [], (1, 1)), *sorted(found, key=self.number.__getitem__))
 
     def _place_product(self, value: Value) -> None:
-        kinds: dict[Method, Kind] = {"library": "call", "tile": "product", "split": "map"}
-        kind = kinds[self.method(value)]
+        method = self.method(value)
         pairs = [(x, located(x)[0]) for x in value.operands[-2:]]  # one may be repeated, or a scalar in memory
-        if kind == "call" or any(not b.shape or math.prod(b.shape) != math.prod(x.shape) for x, b in pairs):
-            self._call(value)
-            return
-        factors = {b for _, b in pairs}
-        parts = Group("parts", [value], value.shape, operands=factors, product=value) if kind == "map" else None
-        others = bases(replace(value, operands=value.operands[:-2]))
-        operands = others | (factors if kind == "product" else set())
-        group = Group(kind, [value], value.shape, operands=operands, product=value, parts=parts)
-        self.groups += [group] if parts is None else [parts, group]
+        if method == "library" or any(not b.shape or math.prod(b.shape) != math.prod(x.shape) for x, b in pairs):
+            return self._call(value)
+        factors, others = {b for _, b in pairs}, bases(replace(value, operands=value.operands[:-2]))
+        group = Group("product", [value], value.shape, operands=factors | others, product=value)
+        if method == "split":
+            parts = Group("parts", [value], value.shape, operands=factors, product=value)
+            group = replace(group, kind="map", operands=others, parts=parts)
+            self.groups.append(parts)
+        self.groups.append(group)
         self.home[value] = group
-
-    def _candidates(self, value: Value) -> list[Group]:
-        """The groups of its operands, the largest and last first."""
-        found = {self.home[base] for base in bases(value) if base in self.home}
-        fitting = [g for g in reversed(self.groups) if g in found and g.kind in ("product", "map")]
-        return sorted(fitting, key=lambda g: (-math.prod(g.domain), g.product is None))
 
     def _call(self, value: Value) -> None:
         """One instruction of `Kernels`, which reads scalars from memory too."""

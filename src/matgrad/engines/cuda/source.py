@@ -75,7 +75,6 @@ class _Writer:
         self.across = math.ceil(self.n / self.tile.columns)  # tiles in a row of them
 
     def source(self) -> Source:
-        """The code, with everything that is needed to launch it."""
         tiles, kind, product = math.ceil(self.m / self.tile.rows) * self.across, self.group.kind, self.group.product
         if product is not None and kind != "map":
             self._product(product, tiles)
@@ -90,7 +89,11 @@ class _Writer:
             for value in self.group.values:
                 self._compute(value)
             for k, value in enumerate(self.written):
-                self._store(k, value)
+                offset, mask = self._offset(value, False)
+                pairs = ("inside_i", self.tile.rows), ("inside_j", self.tile.columns)
+                sizes = tuple(size if mask in ("inside", name) else 1 for name, size in pairs)
+                x = f"tl.broadcast_to({self.variables[value, False]}, {sizes})"
+                self._say(f"tl.store(out{k} + {offset}, {x}, mask={mask})")
         arguments = [*(f"out{k}" for k in range(max(1, len(self.written)))), *self.pointers.values()]
         head = f"def kernel({', '.join(arguments)}):\n"
         return Source(head + "\n".join(self.lines) + "\n", [*self.pointers], tiles * self.tile.parts, self.tile)
@@ -99,7 +102,6 @@ class _Writer:
         self.lines.append("    " * indent + line)
 
     def _bounds(self) -> None:
-        """Which rows i and columns j of a tile there are."""
         if (self.m + ALIGNED) * (self.n + ALIGNED) >= 2**31:  # also where a matrix is stored by columns
             self._say("i, j = i.to(tl.int64), j.to(tl.int64)")
         self._say(f"inside_i, inside_j = i < {self.m}, j < {self.n}")
@@ -200,12 +202,6 @@ class _Writer:
             self._say(f"{name} = tl.load({self._pointer(base)} + {offset}, mask={mask}{other})")
             self.variables[key] = name
         return self.variables[key]
-
-    def _store(self, k: int, value: Value) -> None:
-        offset, mask = self._offset(value, False)
-        pairs = ("inside_i", self.tile.rows), ("inside_j", self.tile.columns)
-        sizes = tuple(size if mask in ("inside", name) else 1 for name, size in pairs)
-        self._say(f"tl.store(out{k} + {offset}, tl.broadcast_to({self.variables[value, False]}, {sizes}), mask={mask})")
 
     def _offset(self, value: Value, is_flipped: bool) -> tuple[str, str]:
         """Where the elements of a value are, and which of them exist."""

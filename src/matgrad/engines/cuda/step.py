@@ -27,7 +27,6 @@ class FixedMemory(Programs):
 
     @property
     def device(self) -> torch.device:
-        """Where the state is."""
         return next(iter(matrices_of(self.matrices).values())).device
 
     def _own(self, name: str, X: Array) -> Array:
@@ -58,7 +57,7 @@ class GraphStep(FixedMemory, ProgramStep):
     """A training step as a captured program, which can run whole epochs by itself."""
 
     what = "the training step"
-    _labels: tuple[np.ndarray, torch.Tensor] | None = None  # of the last loader, and a copy on the device
+    _labels: tuple[np.ndarray | None, torch.Tensor | None] = None, None  # of the last loader, and a copy on the device
 
     def state(self) -> State:
         """The present state in matrices of its own: those of the step stay where they are."""
@@ -76,13 +75,11 @@ class GraphStep(FixedMemory, ProgramStep):
 
         Labels are copied to the device once.
         """
-        if loader.labels is not None and (self._labels is None or self._labels[0] is not loader.labels):
-            self._labels = loader.labels, torch.tensor(loader.labels, device=loader.X.device)
-        order = loader.order()
-        rows = None if order is None else torch.tensor(order[: loader.size], device=loader.X.device)
-        of_T = rows
-        if loader.labels is not None and self._labels is not None:
-            of_T = self._labels[1] if rows is None else self._labels[1][rows]
+        labels, order, device = loader.labels, loader.order(), loader.X.device
+        if self._labels[0] is not labels:
+            self._labels = labels, None if labels is None else torch.tensor(labels, device=device)
+        rows, classes = None if order is None else torch.tensor(order[: loader.size], device=device), self._labels[1]
+        of_T = rows if classes is None else classes if rows is None else classes[rows]
         found = {"X": (loader.X, rows), "T": (loader.T, of_T)}
         return found if loader.weights is None else found | {"s": (loader.weights, rows)}
 
