@@ -8,7 +8,7 @@ from threads import using
 
 import matgrad as mg
 from matgrad.backends.base import RecordingError
-from matgrad.distributed import Collectives, Group, starting
+from matgrad.distributed import Collectives, Group
 from matgrad.engines.engine import engine_of
 from support import Framework
 
@@ -56,11 +56,12 @@ def alone(backend: Framework, monkeypatch):
     kind = type(engine_of(M))
     original = kind.step
     monkeypatch.setattr(kind, "step", lambda engine, step, group: original(engine, step))
-    monkeypatch.setitem(starting.KINDS, backend.name, "torch")
+    monkeypatch.setattr(kind, "groups", Group)
 
 
 def test_an_engine_without_training_on_several_processes_says_so(backend: Framework, monkeypatch):
-    monkeypatch.delitem(starting.KINDS, backend.name, raising=False)
+    M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2)]).to(backend.name)
+    monkeypatch.setattr(type(engine_of(M)), "groups", None)
     expected = f"^{backend} has no training on several processes; expected jax, native, numpy or torch$"
     with pytest.raises(TypeError, match=expected):
         fit(mg.LinearLayer(3, 4), backend, Alone(2))

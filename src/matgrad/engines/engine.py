@@ -15,7 +15,6 @@ from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.datasets.loader import DataLoader, rows_of
 from matgrad.distributed.group import Group, current
-from matgrad.distributed.starting import KINDS
 from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Computation, Step, make_step
@@ -70,6 +69,10 @@ class CompiledStep(ABC):
 
     def takes(self, batches: Batches) -> bool:
         """Whether it goes through these batches by itself, instead of being called for every one."""
+        return getattr(batches, "is_plain", False) and self.takes_loader(cast(DataLoader, batches))
+
+    def takes_loader(self, loader: DataLoader) -> bool:
+        """Whether it goes through the batches of a loader, which it may form itself."""
         return False
 
     def train(self, batches: Batches, rate: Rate, poll: Poll = lambda done: None, first: int = 0) -> None:
@@ -98,11 +101,6 @@ def scalar(rate: float, X: Array) -> Scalar:
     """A learning rate as a 0-d array beside the examples X."""
     like = values_of(X)
     return backend_of(like).scalar(rate, like)
-
-
-def is_plain(batches: Batches) -> bool:
-    """Whether these are the batches of a loader which an engine may form itself."""
-    return getattr(batches, "is_plain", False)
 
 
 def throttled(poll: Poll, last: int, is_urgent: Callable[[], object] = lambda: False) -> Poll:
@@ -136,8 +134,8 @@ class OwnRows(CompiledStep):
     def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         self.run(X.shape[0], eta, *self.own_rows(X, T, *s))
 
-    def takes(self, batches: Batches) -> bool:
-        return is_plain(batches)
+    def takes_loader(self, loader: DataLoader) -> bool:
+        return True
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         """Train on every batch, of which only the own rows are read."""
@@ -190,12 +188,14 @@ def signature(inputs: Iterable[Array | None]) -> tuple:
 class Engine(ABC):
     """One way to run the computations of a model on the matrices of a backend."""
 
+    groups: type[Group] | None = None  # in which it trains
+
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
     @abstractmethod
-    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
-        """The training step, ready to run; that of a rank of a group is given whole batches, and computes its rows."""
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
+        """The training step, ready to run; that of a rank in a group gets whole batches, and computes its rows."""
 
     @abstractmethod
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
@@ -204,12 +204,6 @@ class Engine(ABC):
     def largest_products(self, A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
         """The positions of the largest elements of a product; see `matgrad.sparse.growing.largest_products`."""
         return largest_products(A, B, taken, count)
-
-
-def wrong_group(backend: str, group: Group) -> TypeError:
-    """What is wrong with a group that models on a backend cannot train in."""
-    kind = type(group).__name__
-    return TypeError(f"models on {backend} train in a group from distributed.start(backend={backend!r}), found {kind}")
 
 
 # -- which engine runs a model: that of the backend it was moved to, or of its matrices ------------------------
@@ -252,7 +246,11 @@ def compile_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: floa
 
 def step_of(step: Step) -> CompiledStep:
     """The training step, compiled by the engine of its model: for this process alone, or for a rank of its group."""
-    group, name = current(), step.template.engine
-    if group is not None and name not in KINDS:
+    group, engine = current(), engine_of(step.template)
+    name, expected = engine.backend.name, engine.groups
+    if group is not None and expected is None:
         raise TypeError(f"{name} has no training on several processes; expected jax, native, numpy or torch")
-    return get_engine(name).step(step, group)
+    if group is not None and expected is not None and not isinstance(group, expected):
+        found = type(group).__name__
+        raise TypeError(f"models on {name} train in a group from distributed.start(backend={name!r}), found {found}")
+    return engine.step(step, group)

@@ -240,14 +240,13 @@ def evaluation_of(
         return EvaluationWithFallback(kind, M, loss, compiled=False)
     kept = vars(_cache).setdefault("of_model", WeakKeyDictionary()).setdefault(M, {})
     key, snapshot = (cache_key(M, M.state() if state is None else state), type(loss)), Snapshot(M, loss)
-    if kind in kept and kept[kind][0] == key:
-        _, before, evaluation = kept[kind]
-        if before != snapshot or not snapshot.is_builtin:
-            evaluation.is_checked = False  # the first batch is compared with the equations
-            if evaluation.compiled is not None:
-                evaluation.compiled.invalidate(kind(M, loss), before == snapshot)
-    else:
+    known, before, evaluation = kept.get(kind, (None, None, None))
+    if known != key:
         evaluation = EvaluationWithFallback(kind, M, loss, compiled=True)
+    elif before != snapshot or not snapshot.is_builtin:
+        evaluation.is_checked = False  # the first batch is compared with the equations
+        if evaluation.compiled is not None:
+            evaluation.compiled.invalidate(kind(M, loss), before == snapshot)
     evaluation.loss = loss
     evaluation.is_checked &= snapshot.is_builtin
     kept[kind] = key, snapshot, evaluation

@@ -15,20 +15,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from matgrad.backends.base import Array, Scalar
 from matgrad.backends.jax_backend import find_device
 from matgrad.datasets.loader import DataLoader
-from matgrad.distributed.group import Group
 from matgrad.distributed.jax_group import JaxGroup
-from matgrad.engines.engine import (
-    Batches,
-    CompiledEvaluation,
-    CompiledStep,
-    Engine,
-    OwnRows,
-    Poll,
-    TracedEvaluation,
-    is_plain,
-    signature,
-    wrong_group,
-)
+from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, OwnRows, Poll, TracedEvaluation, signature
 from matgrad.layers.state import State
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
@@ -37,7 +25,9 @@ from matgrad.program.recorder import check_hidden_state
 class JitEngine(Engine):
     """Lets `jax.jit` trace and compile the equations."""
 
-    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
+    groups = JaxGroup
+
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
         return JitStep(step) if group is None else ShardedJitStep(step, group)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
@@ -87,8 +77,8 @@ class JitStep(CompiledStep):
         self.matrices = self.compiled(self.matrices, X, T, eta, *s)
 
     # -- whole epochs -----------------------------------------------------------------------------------
-    def takes(self, batches: Batches) -> bool:
-        return is_plain(batches) and self.is_stable
+    def takes_loader(self, loader: DataLoader) -> bool:
+        return self.is_stable
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         """Train on all batches; the host is one call ahead of the device."""
@@ -184,9 +174,7 @@ class ShardedJitStep(OwnRows, JitStep):
 
     counts: Array | None = None  # how many ranks asked for each request in the last step
 
-    def __init__(self, step: Step, group: Group) -> None:
-        if not isinstance(group, JaxGroup):
-            raise wrong_group("jax", group)
+    def __init__(self, step: Step, group: JaxGroup) -> None:
         self.group, self.device = group, find_device(str(step.template.device))
         devices = sorted(jax.devices(self.device.platform), key=lambda device: (device.process_index, device.id))
         places = [i for i, device in enumerate(devices) if device.process_index == group.rank]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 import matgrad._native as _native  # not `from matgrad import`: so the error names the missing module
 from matgrad.datasets.loader import DataLoader
-from matgrad.distributed.group import Group
-from matgrad.engines.engine import Batches, CompiledStep, Poll, is_plain, throttled
+from matgrad.engines.engine import CompiledStep, Poll, throttled
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
 from matgrad.engines.sharded import Exchange, ShardedStep
@@ -76,7 +75,7 @@ class NativeEngine(ProgramEngine):
 
     executor_class = NativeExecutor
 
-    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
         if group is not None:
             return ShardedNativeStep(step, self.kernels, NativeExecutor, group)
         return NativeStep(step, self.kernels, NativeExecutor)
@@ -89,8 +88,8 @@ class NativeEngine(ProgramEngine):
 class NativeStep(ProgramStep):
     """A training step in the C++ core, which can run whole epochs by itself."""
 
-    def takes(self, batches: Batches) -> bool:
-        return is_plain(batches) and values_of(cast(DataLoader, batches).X).flags.c_contiguous
+    def takes_loader(self, loader: DataLoader) -> bool:
+        return values_of(loader.X).flags.c_contiguous
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         full, order = loader.size // loader.batch_size, loader.order()

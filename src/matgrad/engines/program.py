@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from matgrad.backends.base import Array, Backend, Scalar
-from matgrad.distributed.group import Group
+from matgrad.distributed.group import Collectives
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, scalar, signature
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
@@ -35,13 +35,14 @@ class ProgramEngine(Engine):
     """Runs programs with one kernel call per instruction."""
 
     executor_class: type[Any] = Executor
+    groups = Collectives
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         module, name = KERNELS[backend.name]
         self.kernels: Kernels = getattr(import_module(module), name)(backend)
 
-    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
         if group is None:
             return ProgramStep(step, self.kernels, self.executor_class)
         from matgrad.engines.sharded import ShardedStep  # which imports this module

@@ -15,8 +15,8 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array, Scalar
-from matgrad.distributed.group import REQUESTS, Collectives, Group, part
-from matgrad.engines.engine import OwnRows, signature, wrong_group
+from matgrad.distributed.group import REQUESTS, Collectives, part
+from matgrad.engines.engine import OwnRows, signature
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramStep
 from matgrad.layers.state import State, matrices_of, sized_by_supports, supports_of
@@ -116,10 +116,8 @@ class ShardedStep(OwnRows, ProgramStep):
     It is given whole batches. One with fewer rows than there are ranks is not shared out: all ranks compute all of it.
     """
 
-    def __init__(self, step: Step, kernels: Kernels, executor_class: Callable[..., Any], group: Group) -> None:
+    def __init__(self, step: Step, kernels: Kernels, executor_class: Callable[..., Any], group: Collectives) -> None:
         super().__init__(step, kernels, executor_class)
-        if not isinstance(group, Collectives):
-            raise wrong_group(kernels.backend.name, group)
         self.group = group
         self.exchanges: list[Exchange] = []  # one for each program
 

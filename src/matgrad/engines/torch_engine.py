@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from matgrad.distributed.group import Group
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels, into
@@ -28,7 +27,7 @@ MOST_STATE_BYTES = 1 << 28
 class TorchEngine(ProgramEngine):
     """Runs programs with one kernel call per instruction, and those of models on CUDA devices in graphs."""
 
-    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
         if group is not None or not _is_on_cuda(step.template):
             return super().step(step, group)
         from matgrad.engines.cuda.step import GraphStep

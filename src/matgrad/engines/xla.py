@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import tensorflow as tf
 
 from matgrad.backends.base import Array, Scalar
-from matgrad.distributed.group import Group
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, TracedEvaluation, signature
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
@@ -19,7 +19,7 @@ compiled_by_xla = partial(tf.function, autograph=False, jit_compile=True)
 class XlaEngine(Engine):
     """Lets `tf.function` trace the equations and XLA compile them."""
 
-    def step(self, step: Step, group: Group | None = None) -> CompiledStep:
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
         return XlaStep(step)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:

@@ -1,9 +1,10 @@
 """Products with sparse matrices on a GPU, in Triton: W B, Wᵀ B and A Bᵀ on a support.
 
 Sums have a fixed order, so that results are always the same; they are computed in the dtype of the matrices. Dense
-matrices are read and written by rows. A kernel works on slices of `BN` columns, one slice after the other, so that the
-rows of a slice stay in the cache. Only launches depend on sizes, and sizes only on shapes and nnz: kernels can be
-captured in a graph. A scalar is a 0-d tensor on the device, or a number, which is compiled into the kernel.
+matrices are read and written by rows: those of `out` follow each other in memory. A kernel works on slices of `BN`
+columns, one slice after the other, so that the rows of a slice stay in the cache. Only launches depend on sizes, and
+sizes only on shapes and nnz: kernels can be captured in a graph. A scalar is a 0-d tensor on the device, or a number,
+which is compiled into the kernel.
 """
 
 from __future__ import annotations
@@ -216,14 +217,12 @@ def sparse_gradients(out: Tensor, sampled: Tensor, S: AnySupport, w: Tensor, A: 
 
 def dense(out: Tensor, S: AnySupport, w: Tensor) -> None:
     """W"""
-    _check_rows(out, w)
     out.zero_()
-    _by_elements(_fill, out, S, w)
+    _by_elements(_fill, out, S, w.contiguous())
 
 
 def uniform_on(out: Tensor, S: AnySupport, seed: Any, count: Any) -> None:
     """uniform(m, n, seed, count)_S"""
-    _check_rows(out)
     (seed, SEED), (count, COUNT) = _split(seed, out), _split(count, out)
     _by_elements(_hash, out, S, seed, count, SEED=SEED, COUNT=COUNT)
 
@@ -237,8 +236,8 @@ def _by_elements(kernel: Any, out: Tensor, S: AnySupport, *operands: Any, **cons
 
 def _sum(out: Tensor, lines: Lines, w: Tensor, B: Tensor, sums: Sums = (), X: Any = None, sampled: Any = None) -> None:
     """β·C + α·W B for the matrix W with these lines, W B without C, or W B and β·C + α·X Bᵀ for its elements."""
-    _check_rows(out, w, sampled)
-    (m, N), room, B, X = out.shape, lines.segments.shape[1], B.contiguous(), X if X is None else X.contiguous()
+    (m, N), room, X = out.shape, lines.segments.shape[1], X if X is None else X.contiguous()
+    w, B = w.contiguous(), B.contiguous()
     (beta, BETA), C, (alpha, ALPHA) = _scaled(sums, out)
     is_kept = X is None and C is not None and BETA == 1 and C.data_ptr() == out.data_ptr()
     unit, (BL, BK, BN, warps) = gcd(N, ALIGNED), _sum_tile(N) if X is None else _gradients_tile(N)
@@ -257,7 +256,6 @@ def _sum(out: Tensor, lines: Lines, w: Tensor, B: Tensor, sums: Sums = (), X: An
 
 def _sample(out: Tensor, index: Index, A: Tensor, B: Tensor, sums: Sums = ()) -> None:
     """β·C + α·(A Bᵀ)_S, or (A Bᵀ)_S without C."""
-    _check_rows(out)
     (beta, BETA), C, (alpha, ALPHA) = _scaled(sums, out)
     N, A, B = A.shape[1], A.contiguous(), B.contiguous()
     unit, BN = gcd(N, ALIGNED), min(triton.next_power_of_2(N), 64)
@@ -299,10 +297,3 @@ def _scaled(sums: Sums, out: Tensor) -> tuple[tuple[Any, Any], Any, tuple[Any, A
     """β, C and α as kernels take them; without a C they are not used."""
     beta, C, alpha = sums or (0, None, 1)
     return _split(beta, out), C if C is None else C.contiguous(), _split(alpha, out)
-
-
-def _check_rows(*matrices: Tensor | None) -> None:
-    """Raise ValueError if a matrix is not contiguous."""
-    for X in matrices:
-        if X is not None and not X.is_contiguous():
-            raise ValueError(f"expected a matrix whose rows follow each other in memory, found strides {X.stride()}")

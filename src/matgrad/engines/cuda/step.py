@@ -11,7 +11,7 @@ import torch
 from matgrad.backends.base import Array
 from matgrad.datasets.loader import DataLoader
 from matgrad.engines.cuda.graphs import GraphExecutor, enough_memory, memory_of
-from matgrad.engines.engine import Batches, Poll, is_plain, throttled
+from matgrad.engines.engine import Poll, throttled
 from matgrad.engines.executor import Executor
 from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
 from matgrad.layers.state import State, matrices_of, supports_of
@@ -65,10 +65,10 @@ class GraphStep(FixedMemory, ProgramStep):
         copies = {name: self.kernels.copied(X) for name, X in matrices_of(present).items()}
         return copies | supports_of(present)
 
-    def takes(self, batches: Batches) -> bool:
+    def takes_loader(self, loader: DataLoader) -> bool:
         """Whether it gathers the batches of a loader on the device, where the loader has a dense X."""
-        X = getattr(batches, "X", None)
-        return is_plain(batches) and not self.is_timed and isinstance(X, torch.Tensor) and X.device == self.device
+        X = loader.X
+        return not self.is_timed and isinstance(X, torch.Tensor) and X.device == self.device
 
     def _rows(self, loader: DataLoader) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
         """The matrices X, T and maybe s, and which rows of each are in the order of one epoch; None for all of them.
