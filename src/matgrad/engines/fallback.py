@@ -14,8 +14,9 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array, RecordingError, Scalar
+from matgrad.datasets.loader import DataLoader
 from matgrad.distributed.group import Disagreement, current
-from matgrad.engines.engine import Batches, CompiledStep, Poll, Rate, engine_of, step_of
+from matgrad.engines.engine import CompiledStep, Poll, engine_of, step_of
 from matgrad.inspection.profiling import profile_of
 from matgrad.layers.checks import check_sharing
 from matgrad.layers.state import State, copied, matrices_of, sized_by_supports, supports_of
@@ -120,24 +121,23 @@ class TrainingStep(CompiledStep):
         with nullcontext() if profile is None else profile.watching(self, X, T, *s):
             train_batch(self.M, self.loss, X, T, eta, self.clip_norm, *s)
 
-    def train(self, batches: Batches, rate: Rate, poll: Poll = lambda done: None, first: int = 0) -> None:
-        compiled = self.compiled
-        if compiled is not None and compiled.takes(batches) and self._can_prepare(batches):
-            compiled.train(batches, rate, poll, first)
-        else:
-            super().train(batches, rate, poll, first)
-
-    def _can_prepare(self, loader: Any) -> bool:
+    def takes(self, batches: Any) -> bool:
         """Whether the step can be compiled for all batches, including the last; if not, a call of it shows why."""
+        if self.compiled is None or not self.compiled.takes(batches):
+            return False
         try:
-            for i in {0, len(loader) - 1} if self.ready is not loader else ():
-                self.prepare(*loader.batch(i * loader.batch_size))
+            for i in {0, len(batches) - 1} if self.ready is not batches else ():
+                self.prepare(*batches.batch(i * batches.batch_size))
         except MemoryError:
             raise
         except Exception:
             return False
-        self.ready = loader
+        self.ready = batches
         return True
+
+    def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
+        assert self.compiled is not None
+        self.compiled.train_epoch(loader, rates, poll)
 
     def _check(self, step: CompiledStep, X: Array, T: Array, *s: Array) -> None:
         """Raise RecordingError if one compiled step does not change the state as the equations do."""

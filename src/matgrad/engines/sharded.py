@@ -7,7 +7,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -47,24 +46,33 @@ class Exchange:
         self.seconds = 0.0  # spent on waiting for other ranks
         self._received = 0  # messages
         self._names = exchanged(program)
-        self._actions: dict[Value, Callable[[], None]] = {}
+        self._messages: dict[Value, Array] = {}  # by their last `send`, which sends them, and their first `receive`
+        self._sent: dict[int, Any] = {}  # the work of sending each message
         for message in messages(program.values):
-            self._add_message(message, program, empty)
+            first = next(x for x in program.values if x.operation == "receive" and x.operands[0] in message)
+            self._messages[message[-1]] = self._messages[first] = self._in_one_row(message, empty)
         for value, name in self._names.items():
             if name not in self.arrays:
                 self.arrays[name] = empty(value.shape, value.dtype)
-            if value.kind == "collective" and value.operation not in ("send", "receive"):
-                self._actions[value] = partial(self._run, value)
 
     def perform(self, value: Value) -> None:
         """Do what there is to do now for a collective: the last `send` sends a message, the first `receive` waits."""
-        if value in self._actions:
-            start = time.perf_counter()
-            self._actions[value]()
-            self.seconds += time.perf_counter() - start
+        start, row = time.perf_counter(), self._messages.get(value)
+        if value.operation not in ("send", "receive"):
+            self._run(value)
+        elif row is not None and value.operation == "send":
+            for i, is_asked in enumerate(self.group.requests(), len(row) - len(REQUESTS)):
+                row[i] = is_asked
+            self._sent[id(row)] = self.group.start_sum(row)
+        elif row is not None:
+            self.group.wait(self._sent.pop(id(row)))
+            self._received += 1
+            if self._received % FAR == 0 or backend_of(row).device(row) in (None, "cpu"):
+                self.group.hear(row[-len(REQUESTS) :].tolist())
+        self.seconds += time.perf_counter() - start
 
-    def _add_message(self, message: list[Value], program: Program, empty: Empty) -> None:
-        """Put the sums of a message into one row, and send and receive it at the right moments."""
+    def _in_one_row(self, message: list[Value], empty: Empty) -> Array:
+        """Put the sums of a message into one row."""
         sizes, dtype = [math.prod(value.shape) for value in message], message[0].dtype
         line = LINE // np.dtype(dtype).itemsize
         *starts, end = accumulate((-(-size // line) * line for size in sizes), initial=0)
@@ -72,22 +80,7 @@ class Exchange:
         row[...] = 0  # also between the matrices
         for value, start, size in zip(message, starts, sizes, strict=True):
             self.arrays[self._names[value]] = row[start : start + size].reshape(tuple(map(int, value.shape)))
-        sent: list[Any] = []  # the work of sending it, one at most
-        self._actions[message[-1]] = partial(self._send, row, sent)
-        first = next(x for x in program.values if x.operation == "receive" and x.operands[0] in message)
-        is_near = backend_of(row).device(row) in (None, "cpu")
-        self._actions[first] = partial(self._receive, row, sent, is_near)
-
-    def _send(self, row: Array, sent: list[Any]) -> None:
-        for i, is_asked in enumerate(self.group.requests(), len(row) - len(REQUESTS)):
-            row[i] = is_asked
-        sent.append(self.group.start_sum(row))
-
-    def _receive(self, row: Array, sent: list[Any], is_near: bool) -> None:
-        self.group.wait(sent.pop())
-        self._received += 1
-        if is_near or self._received % FAR == 0:
-            self.group.hear(row[-len(REQUESTS) :].tolist())
+        return row
 
     def _run(self, value: Value) -> None:
         """A collective that all ranks wait for."""
@@ -183,8 +176,7 @@ class ShardedStep(OwnRows, ProgramStep):
         indices = {value: i for i, value in enumerate(program.values)}
         lines = json.dumps([value_as_dictionary(value, indices) for value in program.values])
         self.group.agree({"what it computes": f"sha256 {_hash(lines.encode())}"}, "a new program")
-        own = sharded(program, data_parallel(program, self.group.size), self.group.rank, self.group.size)
-        return executable(own)
+        return executable(sharded(program, data_parallel(program, self.group.size), self.group.rank, self.group.size))
 
     def _made(self, program: Program) -> Any:
         like = next(iter(self.matrices.values()))
