@@ -45,10 +45,9 @@ class NativeExecutor:
         for name in self.program.inputs.keys() & state.keys():
             self.core.bind(name, state[name])
         for name, value in self.program.supports.items():
-            if name == EXAMPLES:
-                continue
-            S: Support = value.support or state[name]
-            self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
+            if name != EXAMPLES:
+                S: Support = value.support or state[name]
+                self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once; the outputs are new matrices, so that several threads may do so."""
@@ -88,6 +87,8 @@ class NativeEngine(ProgramEngine):
 class NativeStep(ProgramStep):
     """A training step in the C++ core, which can run whole epochs by itself."""
 
+    polls_every_batch = False  # and not ten times per second
+
     def takes_loader(self, loader: DataLoader) -> bool:
         return values_of(loader.X).flags.c_contiguous
 
@@ -100,26 +101,24 @@ class NativeStep(ProgramStep):
             self(X, T, rates[full], *s)
             poll(full + 1)
 
-    def _train(
-        self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll, every_batch: bool = False
-    ) -> None:
-        """Train on full batches, one for each learning rate; `poll` is called ten times per second, or after each."""
+    def _train(self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
+        """Train on full batches, one for each learning rate."""
         arrays = values_of(loader.X), np.ascontiguousarray(loader.T), rates, order, loader.labels, loader.weights
         core, rows = self.prepare(*loader.batch(0)).core, _rows(getattr(loader.X, "support", None))
-        core.train(*arrays, poll, every_batch, *rows)
+        core.train(*arrays, poll, self.polls_every_batch, *rows)
 
 
 class ShardedNativeStep(NativeStep, ShardedStep):
     """The training step of a rank in the C++ core, where messages are tasks of the program."""
 
-    def _train(
-        self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll, every_batch: bool = True
-    ) -> None:
+    polls_every_batch = True
+
+    def _train(self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
         N, rows = loader.batch_size, self.rows(loader.batch_size)
         order = np.arange(loader.size) if order is None else order
         own = order[: N * len(rates)].reshape(-1, N)[:, rows].reshape(-1)
         padded = np.concatenate([own, np.zeros(loader.X.shape[0] - len(own), own.dtype)])  # an order has all rows
-        super()._train(loader, padded, rates, throttled(poll, len(rates), lambda: self.group.heard), every_batch)
+        super()._train(loader, padded, rates, throttled(poll, len(rates), lambda: self.group.heard))
 
 
 def _rows(S: Support | None) -> tuple[np.ndarray | None, np.ndarray | None]:

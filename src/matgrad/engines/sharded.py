@@ -152,18 +152,18 @@ class ShardedStep(OwnRows, ProgramStep):
 
     def run(self, N: int, eta: Scalar, *own: Array) -> None:
         X, T, *s = own
-        self._execute(self._prepare(N, X, T, *s), X, T, eta, *s)
+        self._execute(self._prepare(N, *own), X, T, eta, *s)
 
     # -- the program of a rank ----------------------------------------------------------------------------
-    def _prepare(self, N: int, X: Array, T: Array, *s: Array) -> Any:
+    def _prepare(self, N: int, *own: Array) -> Any:
         """The executor for these rows of a batch of N."""
         if self.is_shared:
             self.load(self._present())
-        key = N, signature((X, T, *s))
+        key = N, signature(own)
         if key in self.current and key in self.executors:
             return self.executors[key]
-        X, T, *weights = (self._of_size(N, A) for A in (X, T, *s))
-        return self.executor_for(X, T, None, *weights, key=key)
+        X, T, *s = (self._of_size(N, A) for A in own)
+        return self.executor_for(X, T, None, *s, key=key)
 
     def _of_size(self, N: int, A: Array) -> Array:
         """A matrix like A with N rows, which only stands for its shape."""

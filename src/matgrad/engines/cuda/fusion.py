@@ -203,7 +203,8 @@ class _Builder:
 
     def _put(self, group: Group, *values: Value) -> None:
         """Compute values in a group, which may be new."""
-        self.groups += [group] if group not in self.groups else []
+        if group not in self.groups:
+            self.groups.append(group)
         for value in values:
             group.add(value)
             self.home[value] = group
