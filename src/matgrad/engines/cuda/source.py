@@ -125,8 +125,8 @@ class _Writer:
         stop = f"tl.minimum(part * {length} + {length}, {k})" if t.parts > 1 else f"{k}"
         self._say(f"for start in tl.range(part * {length}, {stop}, {t.terms}, num_stages={t.stages}):")
         self._say(f"k = start + tl.arange(0, {t.terms})", 2)
-        self._say(f"x = {self._tile_of(*left, '[:, None]', 'k[None, :]', k)}", 2)
-        self._say(f"y = {self._tile_of(*right, '[None, :]', 'k[:, None]', k)}", 2)
+        self._say(f"x = {self._tile_of(left, '[:, None]', 'k[None, :]', k)}", 2)
+        self._say(f"y = {self._tile_of(right, '[None, :]', 'k[:, None]', k)}", 2)
         precision = "tf32" if self.matmul == "tf32" else "ieee"
         self._say(f'total = tl.dot(x, y, total, input_precision="{precision}")', 2)
         if turn == -1:
@@ -134,9 +134,10 @@ class _Writer:
         self._say("i, j = i[:, None], j[None, :]")
         self._bounds()
 
-    def _tile_of(self, i: str, size: int, pointer: str, far: int, near: int, turn: str, inner: str, k: int) -> str:
-        """A tile of a factor: its rows or columns i or j, of which there are `size`, for the terms `inner` of k."""
-        outer = i + turn
+    def _tile_of(self, factor: tuple[str, int, str, int, int], turn: str, inner: str, k: int) -> str:
+        """A tile of a factor: its rows i or columns j, of which there are `size`, for the terms `inner` of k."""
+        name, size, pointer, far, near = factor
+        outer = name + turn
         mask = f"({outer} < {size})" + (f" & ({inner} < {k})" if k % self.tile.terms else "")
         load = f"tl.load({pointer} + {outer} * {far} + {inner} * {near}, mask={mask}, other=0.0)"
         return {"tf32": f"to_tf32({load})", "bf16": f"{load}.to(tl.bfloat16)"}.get(self.matmul, load)
