@@ -60,7 +60,7 @@ def test_no_file_imports_a_framework_except_its_backend():
     importing = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(FRAMEWORKS)})\b", re.MULTILINE)
     found = {path.relative_to(SOURCE).as_posix(): importing.findall(path.read_text()) for path in SOURCE.rglob("*.py")}
     allowed = {f"backends/{name}_backend.py" for name in ("torch", "jax", "tensorflow", "sympy")}
-    allowed |= {f"engines/{name}.py" for name in ("torch_engine", "jit", "jit_sharded", "xla")}
+    allowed |= {f"engines/{name}.py" for name in ("torch_engine", "jit", "xla")}
     allowed |= {f"distributed/{name}.py" for name in ("torch_group", "jax_group")}
     allowed |= {"sklearn/estimators.py"}
     allowed |= {"datasets/svmlight_file.py"}

@@ -161,12 +161,13 @@ def test_the_core_refuses_other_weights(weights, message: str):
     step.load(model().state())
     loader = mg.DataLoader(X, t, BATCH, weights=s)
     executor = step.prepare(*loader.batch(0))
+    arrays = loader.X, loader.T, np.ones(2), None, loader.labels
     with pytest.raises(ValueError, match=message):
-        executor.train(loader.X, loader.T, np.ones(2), None, loader.labels, None, weights)
-    executor.train(loader.X, loader.T, np.ones(2), None, loader.labels, None, loader.weights)
+        executor.core.train(*arrays, weights)
+    executor.core.train(*arrays, loader.weights)
     plain = step.prepare(*loader.batch(0)[:2])
     with pytest.raises(ValueError, match="the program has no input s"):
-        plain.train(loader.X, loader.T, np.ones(2), None, loader.labels, None, loader.weights)
+        plain.core.train(*arrays, loader.weights)
 
 
 class Watch(Callback):

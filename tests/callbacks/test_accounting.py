@@ -15,7 +15,7 @@ from cli_support import rows, run, succeed
 from matgrad.callbacks import Accounting, Callback
 from matgrad.callbacks.methods import create_method
 from matgrad.datasets import DataLoader
-from matgrad.engines.native import NativeExecutor
+from matgrad.engines.native import NativeStep
 from matgrad.foundation.machine import peak_memory, process_memory
 from matgrad.loss_functions import create_loss
 from matgrad.sparse.support import Support
@@ -238,13 +238,13 @@ def test_the_command_line_shows_and_records_it(tmp_path):
 
 
 def test_whole_epochs_stay_in_the_core(monkeypatch):
-    counts, train = [], NativeExecutor.train
+    counts, train = [], NativeStep._train
 
-    def counting(self, X, T, rates, *others):
+    def counting(self, loader, order, rates, poll):
         counts.append(len(rates))
-        return train(self, X, T, rates, *others)
+        return train(self, loader, order, rates, poll)
 
-    monkeypatch.setattr(NativeExecutor, "train", counting)
+    monkeypatch.setattr(NativeStep, "_train", counting)
     loader = DataLoader(*data(), 20).to(dtype="float32")
     training = Training(model(engine="native"), create_loss("SoftmaxCrossEntropy"), loader, 2)
     training.train([Accounting()])

@@ -11,7 +11,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.callbacks import Callback, GradientCheck, Matrices
-from matgrad.engines.native import NativeExecutor
+from matgrad.engines.native import NativeExecutor, NativeStep
 from support import AfterEpoch
 
 D, K, N = 6, 3, 70
@@ -70,17 +70,17 @@ def test_callbacks_are_called_in_order():
 def core(monkeypatch):
     """How many batches the core ran by itself, and how many one by one."""
     counts = {"epochs": 0, "calls": 0}
-    train, execute = NativeExecutor.train, NativeExecutor.execute
+    train, execute = NativeStep._train, NativeExecutor.execute
 
-    def counting_train(self, X, T, rates, *others):
+    def counting_train(self, loader, order, rates, poll):
         counts["epochs"] += len(rates)
-        return train(self, X, T, rates, *others)
+        return train(self, loader, order, rates, poll)
 
     def counting_execute(self, **inputs):
         counts["calls"] += "eta" in inputs
         return execute(self, **inputs)
 
-    monkeypatch.setattr(NativeExecutor, "train", counting_train)
+    monkeypatch.setattr(NativeStep, "_train", counting_train)
     monkeypatch.setattr(NativeExecutor, "execute", counting_execute)
     return counts
 

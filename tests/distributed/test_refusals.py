@@ -9,7 +9,7 @@ from threads import using
 import matgrad as mg
 from matgrad.backends.base import RecordingError
 from matgrad.distributed import Collectives, Group
-from matgrad.engines.engine import Engine, engine_of
+from matgrad.engines.engine import engine_of
 from support import Framework
 
 BACKENDS = ("numpy", "torch", "jax", "tensorflow")
@@ -50,22 +50,24 @@ def fit(layer: mg.Layer, backend: Framework, group: Group, **options):
 
 
 @pytest.fixture
-def stub(backend: Framework, monkeypatch):
-    """Replaces `sharded_step` of the backend's engine."""
+def alone(backend: Framework, monkeypatch):
+    """Lets the backend's engine compile steps on ranks as for one process."""
     M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2)]).to(backend.name)
-    return lambda method: monkeypatch.setattr(type(engine_of(M)), "sharded_step", method)
+    kind = type(engine_of(M))
+    original = kind.step
+    monkeypatch.setattr(kind, "step", lambda engine, step, group: original(engine, step))
+    monkeypatch.setattr(kind, "groups", Group)
 
 
-def test_an_engine_without_training_on_several_processes_says_so(backend: Framework, stub):
-    if backend.name != "tensorflow":
-        stub(Engine.sharded_step)
+def test_an_engine_without_training_on_several_processes_says_so(backend: Framework, monkeypatch):
+    M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2)]).to(backend.name)
+    monkeypatch.setattr(type(engine_of(M)), "groups", None)
     expected = f"^{backend} has no training on several processes; expected jax, native, numpy or torch$"
     with pytest.raises(TypeError, match=expected):
         fit(mg.LinearLayer(3, 4), backend, Alone(2))
 
 
-def test_a_step_that_cannot_be_compiled_is_refused_on_several_ranks(backend: Framework, stub):
-    stub(lambda engine, step, group: engine.step(step))
+def test_a_step_that_cannot_be_compiled_is_refused_on_several_ranks(backend: Framework, alone):
     with pytest.raises(RecordingError, match="training on 2 ranks needs a compiled step: "):
         fit(Unrecordable(3, 4), backend, Alone(2))
     with pytest.warns(UserWarning, match="training continues uncompiled"):
@@ -78,12 +80,11 @@ def test_equations_one_by_one_are_refused_on_several_ranks(backend: Framework):
     fit(mg.LinearLayer(3, 4), backend, Alone(1), compiled=False)
 
 
-def test_an_error_of_the_model_is_told_as_by_one_process(backend: Framework, stub):
+def test_an_error_of_the_model_is_told_as_by_one_process(backend: Framework, alone):
     class Wrong(mg.LinearLayer):
         def feedforward(self, X):
             raise ZeroDivisionError("this layer is wrong")
 
-    stub(lambda engine, step, group: engine.step(step))
     with pytest.raises(ZeroDivisionError, match="this layer is wrong"):
         fit(Wrong(3, 4), backend, Alone(2))
 

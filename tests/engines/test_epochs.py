@@ -194,16 +194,16 @@ def test_a_user_can_stop_an_epoch(monkeypatch):
             time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGUSR1)
 
-    def train(executor: NativeExecutor, *arguments) -> None:
-        user = Thread(target=press, args=(executor,))
+    def train(step: NativeStep, loader: DataLoader, *arguments) -> None:
+        user = Thread(target=press, args=(step.prepare(*loader.batch(0)),))
         user.start()
         try:
-            original(executor, *arguments)
+            original(step, loader, *arguments)
         finally:
             user.join()
 
-    original = NativeExecutor.train
-    monkeypatch.setattr(NativeExecutor, "train", train)
+    original = NativeStep._train
+    monkeypatch.setattr(NativeStep, "_train", train)
     M, N = model(H=1000), 100_000
     before = M.state()["1.W"].copy()
     handler = signal.signal(signal.SIGUSR1, stop)
@@ -258,6 +258,6 @@ def test_what_does_not_fit_is_refused(changes: dict, message: str):
         "labels": np.zeros(200, np.int64),
     }
     executor = step.prepare(np.zeros((100, D)), np.zeros((100, K)))
-    executor.train(**arguments)
+    executor.core.train(**arguments)
     with pytest.raises(ValueError, match=message):
-        executor.train(**arguments | changes)
+        executor.core.train(**arguments | changes)

@@ -349,7 +349,7 @@ def test_epochs_call_collectives_in_every_batch(threads: int):
     exchange = Alike(program)
     executor = NativeExecutor(program, None, {"b": b, "unread": np.zeros((1, 1))}, exchange)
     polled: list[int] = []
-    executor.train(**batches, poll=polled.append, every_batch=True)
+    executor.core.train(**batches, poll=polled.append, every_batch=True)
     assert polled == [1, 2, 3, 4, 5]
     assert [value.operation for value, _ in exchange.seen] == ["send", "receive"] * 5
     pairs = batches["order"].reshape(5, 2)
@@ -373,13 +373,13 @@ def test_an_exception_ends_an_epoch_between_two_states():
 
     exchange.perform = failing  # type: ignore[method-assign]
     with pytest.raises(ConnectionError, match="rank 1 is gone"):
-        executor.train(**batches, poll=polled.append, every_batch=True)
+        executor.core.train(**batches, poll=polled.append, every_batch=True)
     assert polled == [1, 2]
     assert executor.runs == 2
     after_two = b.copy()
     exchange.perform = perform  # type: ignore[method-assign]
     b[...] = 0
-    executor.train(**batches | {"rates": batches["rates"][:2]})
+    executor.core.train(**batches | {"rates": batches["rates"][:2]})
     np.testing.assert_array_equal(b, after_two)
 
 

@@ -51,10 +51,10 @@ def test_threads_train_with_one_executor_in_turn():
     (shared, found), (single, expected) = training(), training()
     batches, times, users = examples(), 30, 4
     with ThreadPoolExecutor(users) as threads:
-        done = [threads.submit(shared.train, **batches) for _ in range(times)]
+        done = [threads.submit(shared.core.train, **batches) for _ in range(times)]
         assert [x.result(timeout=PATIENCE) for x in done] == [None] * times
     for _ in range(times):
-        single.train(**batches)
+        single.core.train(**batches)
     assert shared.runs == single.runs == times * len(batches["rates"])
     for name in ("1.W", "2.W", "2.b"):
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
@@ -78,8 +78,8 @@ def test_poll_may_not_use_its_own_program():
     executor, _ = training()
     batches = examples()
     with pytest.raises(RuntimeError, match="the program is running: it cannot be used by what it calls"):
-        executor.train(**batches, poll=lambda done: executor.train(**batches))
-    executor.train(**batches)
+        executor.core.train(**batches, poll=lambda done: executor.core.train(**batches))
+    executor.core.train(**batches)
 
 
 @pytest.mark.timeout(PATIENCE)
@@ -88,12 +88,12 @@ def test_a_thread_that_waits_for_its_turn_does_not_hold_the_others_up():
     batches, others = examples(), []
 
     def poll(done: int) -> None:
-        others.append(Thread(target=executor.train, kwargs=batches))
+        others.append(Thread(target=executor.core.train, kwargs=batches))
         others[-1].start()
         for _ in range(1000):  # the other thread gets as far as it can
             os.sched_yield() if hasattr(os, "sched_yield") else None
 
-    executor.train(**batches, poll=poll)
+    executor.core.train(**batches, poll=poll)
     for other in others:
         other.join(PATIENCE)
     assert executor.runs == (len(others) + 1) * len(batches["rates"])
@@ -109,7 +109,7 @@ from test_native_threads import examples, training
 
 def trained():
     executor, state = training()
-    executor.train(**examples())
+    executor.core.train(**examples())
     return executor, state["1.W"].copy()
 
 executor, expected = trained()
@@ -129,13 +129,13 @@ forking, forked = threading.Event(), threading.Event()
 def poll(done):
     forking.set()
     forked.wait()
-thread = threading.Thread(target=lambda: executor.train(**examples(), poll=poll), daemon=True)
+thread = threading.Thread(target=lambda: executor.core.train(**examples(), poll=poll), daemon=True)
 thread.start()
 forking.wait()
 """
 REFUSED = """
     try:
-        executor.train(**examples())
+        executor.core.train(**examples())
     except RuntimeError as error:
         assert "was running in another thread when this process was forked" in str(error)
         assert np.array_equal(trained()[1], expected)
@@ -145,7 +145,7 @@ REFUSED = """
 CHILDREN = {
     "exits": ("", EXIT, ""),
     "trains and exits at once": ("", "os._exit(0 if np.array_equal(trained()[1], expected) else 1)", ""),
-    "goes on training": ("", f"executor.train(**examples()); {EXIT}", ""),
+    "goes on training": ("", f"executor.core.train(**examples()); {EXIT}", ""),
     "is forked during an epoch": (DURING_AN_EPOCH, REFUSED, "forked.set(); thread.join()"),
 }
 
@@ -265,5 +265,5 @@ def test_a_bound_array_stays_where_it_is():
         state["2.W"].resize((1000, 1000))
     W = state.pop("2.W")
     del state  # the executor has it still
-    executor.train(**examples())
+    executor.core.train(**examples())
     assert not np.array_equal(W, before)

@@ -33,10 +33,9 @@ HINTS = {
 }
 
 
-def _shown(facts: Mapping[str, str], name: str) -> str:
+def _shown(fact: str | None) -> str:
     """A fact, or none; a hash is abbreviated."""
-    value = facts.get(name, "none")
-    return f"{value[:15]}…{value[-8:]}" if value.startswith("sha256 ") else value
+    return re.sub("^(sha256 .{8}).*(.{8})$", r"\1…\2", fact or "none")
 
 
 class Group(ABC):
@@ -87,21 +86,21 @@ class Group(ABC):
         first, *others = self.exchange(dict(facts), where)
         told = []
         for rank, own in enumerate(others, 1):
-            names = [name for name in first | own if first.get(name) != own.get(name)]
-            found = [f"{name} ({_shown(own, name)}, expected {_shown(first, name)})" for name in names]
+            pairs = {name: (own.get(name), first.get(name)) for name in first | own}
+            found = [f"{name} ({_shown(x)}, expected {_shown(y)})" for name, (x, y) in pairs.items() if x != y]
             told += [f"rank {rank} differs from rank 0 in {' and '.join(found)}"] if found else []
         if told:
             hints = [hint for name, hint in HINTS.items() if any(name in text for text in told)]
             raise Disagreement("; ".join([*told, *hints]))
 
     def fail(self) -> None:
-        """End the group because this rank fails."""
+        """End the group on this rank, as when it fails."""
         leave(self)
 
     def close(self) -> None:
         """End the group, together with all ranks."""
         self.exchange("closed", "the end of the group")
-        leave(self)
+        self.fail()
 
     def __enter__(self) -> Self:
         return self

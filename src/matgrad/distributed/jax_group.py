@@ -26,7 +26,7 @@ PROCESSES = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")  # beside JAX_COORDINATOR_AD
 class JaxGroup(Group):
     """The processes of `jax.distributed`, which stay connected; without it, this process alone, with all its devices.
 
-    The compiled step itself contains the sums over ranks; see `engines/jit_sharded.py`. An error between ranks, such as
+    The compiled step itself contains the sums over ranks; see `engines/jit.py`. An error between ranks, such as
     a lost connection, is a ConnectionError.
     """
 
@@ -60,8 +60,10 @@ def connected(place: Place, timeout: float) -> JaxGroup:
     """
     _configure()
     address, seconds = f"{place.host}:{place.port + 1 + place.attempt}", max(1, round(timeout))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # of the GPUs of this machine
+    gpu = place.local_rank % len(visible.split(",")) if visible else place.local_rank
     try:
-        jax.distributed.initialize(address, place.size, place.rank, [_gpu(place)], initialization_timeout=seconds)
+        jax.distributed.initialize(address, place.size, place.rank, [gpu], initialization_timeout=seconds)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ConnectionError(f"the ranks cannot meet at {address} within {timeout:g} s: {reason}") from error
@@ -93,18 +95,12 @@ def _joined() -> JaxGroup:
     """The group, after a first exchange, during which gloo writes to standard output."""
     group = JaxGroup()
     sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    kept = os.dup(1)
     try:
-        group.exchange("here", "the start of the group")
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            group.exchange("here", "the start of the group")
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-        os.close(nowhere)
     return group
-
-
-def _gpu(place: Place) -> int:
-    """The number of the GPU of a rank on its machine, among those that are visible."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return place.local_rank % len(visible.split(",")) if visible else place.local_rank

@@ -67,22 +67,14 @@ class TorchGroup(Collectives):
         return [part.numpy() for part in parts] if isinstance(X, np.ndarray) else parts
 
     def _exchange(self, item: Any) -> list[Any]:
-        """The item of every rank, sent as JSON."""
         data = np.frombuffer(json.dumps(item).encode(), np.uint8).copy()
         sizes = self.gather(np.array([len(data)]), [(1,)] * self.size)
         return [json.loads(part.tobytes()) for part in self.gather(data, [(int(n[0]),) for n in sizes])]
 
     def fail(self) -> None:
-        super().fail()  # the others notice that their connections are closed
-        self._destroy()
-
-    def close(self) -> None:
-        super().close()
-        self._destroy()
-
-    def _destroy(self) -> None:
+        super().fail()
         dist.destroy_process_group(self.processes)
-        gc.collect()  # connections are closed when nothing refers to them
+        gc.collect()  # connections are closed when nothing refers to them, which the others notice
 
 
 _starts = count()  # of this process; all ranks start the same groups
@@ -104,7 +96,6 @@ def connected(place: Place, timeout: float) -> TorchGroup:
 
 @cache  # one per process and address
 def _store(place: Place, timeout: float) -> dist.Store:
-    """The store where ranks meet."""
     is_host, seconds = place.rank == 0 and not place.is_served, timedelta(seconds=timeout)
     try:
         return dist.TCPStore(place.host, place.port, place.size, is_host, seconds, wait_for_workers=False)

@@ -33,10 +33,6 @@ Poll = Callable[[int], None]  # gets the number of batches done in this epoch; m
 POLL_INTERVAL = 0.1  # seconds
 
 
-def no_poll(done: int) -> None:
-    """Do nothing."""
-
-
 class CompiledStep(ABC):
     """A training step with a state of its own, which every batch changes."""
 
@@ -73,9 +69,13 @@ class CompiledStep(ABC):
 
     def takes(self, batches: Batches) -> bool:
         """Whether it goes through these batches by itself, instead of being called for every one."""
+        return getattr(batches, "is_plain", False) and self.takes_loader(cast(DataLoader, batches))
+
+    def takes_loader(self, loader: DataLoader) -> bool:
+        """Whether it goes through the batches of a loader, which it may form itself."""
         return False
 
-    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
+    def train(self, batches: Batches, rate: Rate, poll: Poll = lambda done: None, first: int = 0) -> None:
         """Train on every batch, the i-th, from `first` on, with learning rate η = rate(i).
 
         ``poll(i + 1)`` is called when batch i is done: after each of them, or ten times per second and after the last.
@@ -83,14 +83,12 @@ class CompiledStep(ABC):
         if self.takes(batches):
             loader = cast(DataLoader, batches)
             rates = [float(rate(i)) for i in range(first, first + len(loader))]
-            self.train_epoch(loader, rates, lambda done: poll(first + done))
-            return
+            return self.train_epoch(loader, rates, lambda done: poll(first + done))
         eta: Any = None
         last: Any = None
         for i, (X, T, *s) in enumerate(batches, first):
             if (now := rate(i)) is not last:
-                last, like = now, values_of(X)
-                eta = backend_of(like).scalar(now, like) if isinstance(now, int | float) else now
+                last, eta = now, scalar(now, X) if isinstance(now, int | float) else now
             self(X, T, eta, *s)
             poll(i + 1)
 
@@ -99,9 +97,10 @@ class CompiledStep(ABC):
         raise NotImplementedError
 
 
-def is_plain(batches: Batches) -> bool:
-    """Whether these are the batches of a loader which an engine may form itself."""
-    return getattr(batches, "is_plain", False)
+def scalar(rate: float, X: Array) -> Scalar:
+    """A learning rate as a 0-d array beside the examples X."""
+    like = values_of(X)
+    return backend_of(like).scalar(rate, like)
 
 
 def throttled(poll: Poll, last: int, is_urgent: Callable[[], object] = lambda: False) -> Poll:
@@ -135,15 +134,15 @@ class OwnRows(CompiledStep):
     def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         self.run(X.shape[0], eta, *self.own_rows(X, T, *s))
 
-    def takes(self, batches: Batches) -> bool:
-        return is_plain(batches)
+    def takes_loader(self, loader: DataLoader) -> bool:
+        return True
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         """Train on every batch, of which only the own rows are read."""
-        order, like, eta = loader.order(), values_of(loader.X), None
+        order, eta = loader.order(), None
         for i, start in enumerate(range(0, loader.size, loader.batch_size)):
             if eta is None or rates[i] != rates[i - 1]:
-                eta = backend_of(like).scalar(rates[i], like)
+                eta = scalar(rates[i], loader.X)
             N = min(loader.batch_size, loader.size - start)
             rows = self.rows(N)
             self.run(N, eta, *loader.examples(start + rows.start, start + rows.stop, order))
@@ -189,17 +188,14 @@ def signature(inputs: Iterable[Array | None]) -> tuple:
 class Engine(ABC):
     """One way to run the computations of a model on the matrices of a backend."""
 
+    groups: type[Group] | None = None  # in which it trains
+
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
     @abstractmethod
-    def step(self, step: Step) -> CompiledStep:
-        """The training step, ready to run."""
-
-    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
-        """The training step of a rank, ready to run: it is given whole batches, and computes its rows of them."""
-        name = self.backend.name
-        raise TypeError(f"{name} has no training on several processes; expected jax, native, numpy or torch")
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
+        """The training step, ready to run; that of a rank in a group gets whole batches, and computes its rows."""
 
     @abstractmethod
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
@@ -208,12 +204,6 @@ class Engine(ABC):
     def largest_products(self, A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
         """The positions of the largest elements of a product; see `matgrad.sparse.growing.largest_products`."""
         return largest_products(A, B, taken, count)
-
-
-def wrong_group(backend: str, group: Group) -> TypeError:
-    """What is wrong with a group that models on a backend cannot train in."""
-    kind = type(group).__name__
-    return TypeError(f"models on {backend} train in a group from distributed.start(backend={backend!r}), found {kind}")
 
 
 # -- which engine runs a model: that of the backend it was moved to, or of its matrices ------------------------
@@ -257,4 +247,10 @@ def compile_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: floa
 def step_of(step: Step) -> CompiledStep:
     """The training step, compiled by the engine of its model: for this process alone, or for a rank of its group."""
     group, engine = current(), engine_of(step.template)
-    return engine.step(step) if group is None else engine.sharded_step(step, group)
+    name, expected = engine.backend.name, engine.groups
+    if group is not None and expected is None:
+        raise TypeError(f"{name} has no training on several processes; expected jax, native, numpy or torch")
+    if group is not None and expected is not None and not isinstance(group, expected):
+        found = type(group).__name__
+        raise TypeError(f"models on {name} train in a group from distributed.start(backend={name!r}), found {found}")
+    return engine.step(step, group)

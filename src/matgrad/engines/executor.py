@@ -110,7 +110,6 @@ class Executor:
         return self._memory[key]
 
     def _empty(self, x: Buffer | Value) -> Array:
-        """New memory for a buffer or a number."""
         return self.kernels.empty(x.shape, x.dtype, self._like)
 
     def _view(self, value: Value, X: Any) -> Any:
@@ -119,11 +118,10 @@ class Executor:
 
     def _give(self, inputs: State) -> None:
         """Put the inputs and their views into their slots."""
-        slots = self.slots
         for name, slot in self.input_slots.items():
-            slots[slot] = inputs[name]
+            self.slots[slot] = inputs[name]
         for slot, view, operand in self.views:
-            slots[slot] = self._view(view, slots[operand])
+            self.slots[slot] = self._view(view, self.slots[operand])
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once."""

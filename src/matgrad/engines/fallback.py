@@ -14,8 +14,9 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array, RecordingError, Scalar
+from matgrad.datasets.loader import DataLoader
 from matgrad.distributed.group import Disagreement, current
-from matgrad.engines.engine import Batches, CompiledStep, Poll, Rate, engine_of, no_poll, step_of
+from matgrad.engines.engine import CompiledStep, Poll, engine_of, step_of
 from matgrad.inspection.profiling import profile_of
 from matgrad.layers.base import check_sharing
 from matgrad.layers.state import State, copied, matrices_of, sized_by_supports, supports_of
@@ -66,28 +67,23 @@ class TrainingStep(CompiledStep):
 
         `only_state` tells that nothing else of M has changed since the last time.
         """
-        if self.compiled is not None:
-            self._follow_changes(self.compiled, state, only_state)
-        if self.compiled is None:
-            self.M.load_state(state)
-        else:
-            self.compiled.load(state)
-
-    def _follow_changes(self, compiled: CompiledStep, state: Mapping[str, Array], only_state: bool) -> None:
-        """Compile again what is no longer right for M as it is now, and this state."""
-        if self.cache_key != cache_key(self.M, state):
+        if self.compiled is not None and self.cache_key != cache_key(self.M, state):
             self.earlier_seconds = self.compilation_seconds
             self._compile()
-        elif not only_state:
+        elif self.compiled is not None and not only_state:
             before, self.snapshot = self.snapshot, Snapshot(self.M, self.loss)
             if before != self.snapshot or not self.snapshot.is_builtin:
                 self.ready = None
-                compiled.invalidate(self._computation(), before == self.snapshot)
+                self.compiled.invalidate(self._computation(), before == self.snapshot)
             self.loads += 1
             if self.loads & (self.loads - 1) == 0:
                 self.checked.clear()
         if supports_of(state):  # whose sizes may have changed
             self.ready = None
+        if self.compiled is None:
+            self.M.load_state(state)
+        else:
+            self.compiled.load(state)
 
     def state(self) -> State:
         return self.M.state() if self.compiled is None else self.compiled.state()
@@ -125,26 +121,23 @@ class TrainingStep(CompiledStep):
         with nullcontext() if profile is None else profile.watching(self, X, T, *s):
             train_batch(self.M, self.loss, X, T, eta, self.clip_norm, *s)
 
-    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
-        compiled = self.compiled
-        if compiled is not None and compiled.takes(batches) and self._can_prepare(batches):
-            compiled.train(batches, rate, poll, first)
-        else:
-            super().train(batches, rate, poll, first)
-
-    def _can_prepare(self, loader: Any) -> bool:
+    def takes(self, batches: Any) -> bool:
         """Whether the step can be compiled for all batches, including the last; if not, a call of it shows why."""
-        if self.ready is loader:
-            return True
+        if self.compiled is None or not self.compiled.takes(batches):
+            return False
         try:
-            for i in {0, len(loader) - 1}:
-                self.prepare(*loader.batch(i * loader.batch_size))
+            for i in {0, len(batches) - 1} if self.ready is not batches else ():
+                self.prepare(*batches.batch(i * batches.batch_size))
         except MemoryError:
             raise
         except Exception:
             return False
-        self.ready = loader
+        self.ready = batches
         return True
+
+    def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
+        assert self.compiled is not None
+        self.compiled.train_epoch(loader, rates, poll)
 
     def _check(self, step: CompiledStep, X: Array, T: Array, *s: Array) -> None:
         """Raise RecordingError if one compiled step does not change the state as the equations do."""
@@ -186,13 +179,11 @@ def _compare(before: State, expected: State, found: State) -> None:
         raise RecordingError(f"compiled, it computes something else than the equations for {', '.join(names)}")
 
 
-def _agree(before: Array, expected: Array, found: Array) -> bool:
-    """Whether a step changes a matrix as its equations do, up to rounding."""
-    backend = backend_of(before)
-    tolerance = TOLERANCES.get(backend.dtype(before), 0.0)
-    A, B, C = (
-        np.asarray(backend.to_numpy(X) if hasattr(X, "shape") else X, np.float64) for X in (before, expected, found)
-    )
+def _agree(*matrices: Array) -> bool:
+    """Whether a step changes a matrix, from A, to what its equations give, B, up to rounding: found is C."""
+    backend = backend_of(matrices[0])
+    tolerance = TOLERANCES.get(backend.dtype(matrices[0]), 0.0)
+    A, B, C = (np.asarray(backend.to_numpy(X) if hasattr(X, "shape") else X, np.float64) for X in matrices)
     scale = max(np.nanmax(np.abs(B - A), initial=0.0), 1e-3 * np.nanmax(np.abs(B), initial=0.0))
     with np.errstate(invalid="ignore"):
         return bool(np.all((np.abs(C - B) <= tolerance * scale) | (B == C) | (np.isnan(B) & np.isnan(C))))
@@ -226,9 +217,7 @@ class EvaluationWithFallback:
 
     def _by_equations(self, state: State, *inputs: Array) -> State:
         """The outputs, computed in a clone of M as it is now."""
-        M = self.M()
-        assert M is not None
-        return self.kind(M, self.loss)(state, *inputs)
+        return self.kind(self.M(), self.loss)(state, *inputs)
 
 
 _cache = threading.local()  # the last evaluation of each kind of each model; each thread has its own
@@ -251,14 +240,13 @@ def evaluation_of(
         return EvaluationWithFallback(kind, M, loss, compiled=False)
     kept = vars(_cache).setdefault("of_model", WeakKeyDictionary()).setdefault(M, {})
     key, snapshot = (cache_key(M, M.state() if state is None else state), type(loss)), Snapshot(M, loss)
-    if kind in kept and kept[kind][0] == key:
-        _, before, evaluation = kept[kind]
-        if before != snapshot or not snapshot.is_builtin:
-            evaluation.is_checked = False  # the first batch is compared with the equations
-            if evaluation.compiled is not None:
-                evaluation.compiled.invalidate(kind(M, loss), before == snapshot)
-    else:
+    known, before, evaluation = kept.get(kind, (None, None, None))
+    if known != key:
         evaluation = EvaluationWithFallback(kind, M, loss, compiled=True)
+    elif before != snapshot or not snapshot.is_builtin:
+        evaluation.is_checked = False  # the first batch is compared with the equations
+        if evaluation.compiled is not None:
+            evaluation.compiled.invalidate(kind(M, loss), before == snapshot)
     evaluation.loss = loss
     evaluation.is_checked &= snapshot.is_builtin
     kept[kind] = key, snapshot, evaluation

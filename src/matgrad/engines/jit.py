@@ -1,7 +1,8 @@
-"""The engine for JAX: computations under `jax.jit`, with donated buffers for the state in training."""
+"""The engine for JAX: computations under `jax.jit`, with donated buffers for the state in training, also on ranks."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -9,20 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from matgrad.backends.base import Array, Scalar
+from matgrad.backends.jax_backend import find_device
 from matgrad.datasets.loader import DataLoader
-from matgrad.distributed.group import Group
-from matgrad.engines.engine import (
-    Batches,
-    CompiledEvaluation,
-    CompiledStep,
-    Engine,
-    Poll,
-    TracedEvaluation,
-    is_plain,
-    signature,
-)
+from matgrad.distributed.jax_group import JaxGroup
+from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, OwnRows, Poll, TracedEvaluation, signature
 from matgrad.layers.state import State
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
@@ -31,13 +25,10 @@ from matgrad.program.recorder import check_hidden_state
 class JitEngine(Engine):
     """Lets `jax.jit` trace and compile the equations."""
 
-    def step(self, step: Step) -> CompiledStep:
-        return JitStep(step)
+    groups = JaxGroup
 
-    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
-        from matgrad.engines.jit_sharded import ShardedJitStep  # which is a JitStep
-
-        return ShardedJitStep(step, group)
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
+        return JitStep(step) if group is None else ShardedJitStep(step, group)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
         return TracedEvaluation(computation, jax.jit)
@@ -56,7 +47,7 @@ class JitStep(CompiledStep):
     """
 
     is_stable = True  # whether a step changes no shape or dtype of the state
-    _labels: tuple[np.ndarray, Array] | None = None  # of the last loader, and a copy on the device
+    _labels: tuple[np.ndarray | None, Array | None] = None, None  # of the last loader, and a copy on the device
 
     def __init__(self, step: Step) -> None:
         self.matrices: State = {}
@@ -86,8 +77,8 @@ class JitStep(CompiledStep):
         self.matrices = self.compiled(self.matrices, X, T, eta, *s)
 
     # -- whole epochs -----------------------------------------------------------------------------------
-    def takes(self, batches: Batches) -> bool:
-        return is_plain(batches) and self.is_stable
+    def takes_loader(self, loader: DataLoader) -> bool:
+        return self.is_stable
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         """Train on all batches; the host is one call ahead of the device."""
@@ -117,18 +108,18 @@ class JitStep(CompiledStep):
     def _examples(self, loader: DataLoader, order: np.ndarray | None) -> dict[str, Array | None]:
         """The data, their labels and their order on the device."""
         (device,) = loader.X.devices()
-        if loader.labels is not None and (self._labels is None or self._labels[0] is not loader.labels):
-            self._labels = loader.labels, jax.device_put(loader.labels.astype(np.int32), device)
-        labels = None if loader.labels is None or self._labels is None else self._labels[1]
-        rows = None if order is None else jax.device_put(order.astype(np.int32), device)
-        return {"X": loader.X, "T": loader.T, "s": loader.weights, "labels": labels, "rows": rows}
+
+        def put(indices: np.ndarray | None) -> Array | None:
+            return None if indices is None else jax.device_put(indices.astype(np.int32), device)
+
+        if self._labels[0] is not loader.labels:
+            self._labels = loader.labels, put(loader.labels)
+        return {"X": loader.X, "T": loader.T, "s": loader.weights, "labels": self._labels[1], "rows": put(order)}
 
     def _jitted(self, step: Step) -> Any:
-        """The step as a function under `jax.jit`."""
         return jax.jit(step, donate_argnums=0)
 
     def _compile(self, *inputs: Array) -> None:
-        """Let XLA compile it for inputs like these."""
         lowered = self.compiled.lower(self.matrices, *inputs)
         self.is_stable = _signatures(lowered.out_info) == _signatures(self.matrices)
         lowered.compile()
@@ -167,3 +158,95 @@ def _signatures(state: Mapping[str, Any]) -> dict[str, tuple]:
 def copies(state: Mapping[str, Array]) -> State:
     """The same matrices in new buffers, because `jax.jit` deletes those it updates."""
     return {name: jnp.array(X, copy=True) for name, X in state.items()}
+
+
+# -- on several devices, also those of several processes: each has its rows of a batch -----------------------------
+
+RANKS = "ranks"  # the axis of the mesh
+
+
+class ShardedJitStep(OwnRows, JitStep):
+    """The step under `jax.jit` on all devices of a group, with X, T and s in rows, and the state whole on each device.
+
+    It is given whole batches, and XLA's partitioner finds what the devices have to send. JAX shares out equal parts
+    only: every device computes all of a batch whose rows cannot be shared out so.
+    """
+
+    counts: Array | None = None  # how many ranks asked for each request in the last step
+
+    def __init__(self, step: Step, group: JaxGroup) -> None:
+        self.group, self.device = group, find_device(str(step.template.device))
+        devices = sorted(jax.devices(self.device.platform), key=lambda device: (device.process_index, device.id))
+        places = [i for i, device in enumerate(devices) if device.process_index == group.rank]
+        self.places, self.size = slice(places[0], places[-1] + 1), len(devices)  # of this process, and of all
+        mesh = Mesh(np.array(devices), (RANKS,))
+        self.whole, self.in_rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(RANKS))
+        self.sums = jax.jit(lambda state: {name: _sum(X) for name, X in state.items()}, out_shardings=self.whole)
+        self.asking: dict[Any, Array] = {}  # by what this rank asks for: what is added up to hear all ranks
+        super().__init__(step)
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from the state of rank 0."""
+        with self.group.connected():
+            self.matrices = self.sums({name: self._once(X, self.group.is_first) for name, X in state.items()})
+
+    def state(self) -> State:
+        """The present state on the model's own device."""
+        own = {name: X.addressable_data(0) for name, X in self.matrices.items()}
+        with self.group.connected():  # as soon as it is known
+            return jax.block_until_ready(copies(jax.device_put(own, self.device)))
+
+    def _once(self, X: Array, is_given: bool = True) -> Array:
+        """What this process gives to a sum over all devices: X on the first of its own, if at all, and 0 elsewhere."""
+        block = np.zeros((self.places.stop - self.places.start, *X.shape), X.dtype)
+        if is_given:
+            block[0] = X
+        return _placed(block, self.in_rows, (self.size, *X.shape))
+
+    def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
+        self.prepare(X, T, *s)
+        OwnRows.__call__(self, X, T, eta, *s)
+
+    def rows(self, N: int) -> slice:
+        share, rest = divmod(N, self.size)
+        return slice(0, N) if rest else slice(self.places.start * share, self.places.stop * share)
+
+    def run(self, N: int, eta: Scalar, *own: Array) -> None:
+        """Train on these rows of a batch of N, and hear what ranks asked for in the step before: it has ended."""
+        before = self.counts
+        with self.group.connected():
+            self.matrices, self.counts = self.compiled(self.matrices, *self._inputs(N, eta, *own))
+            if before is not None:
+                self.group.hear(np.asarray(before.addressable_data(0)).tolist())
+
+    def _inputs(self, N: int, eta: Scalar, *own: Array) -> list[Array]:
+        """The inputs of a step on a batch of N, of which this process gives its rows."""
+        dtype, sharding = own[0].dtype, self.whole if N % self.size else self.in_rows
+        X, T, *s = (_placed(A, sharding, (N, A.shape[1])) for A in own)
+        if (key := (dtype, self.group.asked)) not in self.asking:  # in the dtype of the gradients: sent with them
+            self.asking[key] = self._once(np.array(self.group.requests(), dtype))
+        return [self.asking[key], X, T, np.asarray(eta, dtype), *s]
+
+    def _jitted(self, step: Step) -> Any:
+        """The step that also adds up what the ranks ask for."""
+
+        def sharded(state: State, requests: Array, *inputs: Array) -> tuple[State, Array]:
+            return step(state, *inputs), _sum(requests)
+
+        return jax.jit(sharded, donate_argnums=0, out_shardings=self.whole)
+
+    def _compile(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
+        """Compile the step for batches like these, after a check that all ranks have traced the same."""
+        lowered = self.compiled.lower(self.matrices, *self._inputs(X.shape[0], eta, *self.own_rows(X, T, *s)))
+        self.group.agree({"what it computes": "sha256 " + hashlib.sha256(lowered.as_text().encode()).hexdigest()})
+        lowered.compile()
+
+
+def _placed(own: Array, sharding: NamedSharding, shape: tuple[int, ...]) -> Array:
+    """A matrix of all devices, of which this process gives its rows, or all."""
+    return jax.make_array_from_process_local_data(sharding, own, shape)
+
+
+def _sum(X: Array) -> Array:
+    """The sum over the first axis, along which the devices lie."""
+    return jnp.sum(X, axis=0, dtype=X.dtype)

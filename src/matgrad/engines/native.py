@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 import matgrad._native as _native  # not `from matgrad import`: so the error names the missing module
-from matgrad.backends.base import Array
 from matgrad.datasets.loader import DataLoader
-from matgrad.distributed.group import Group
-from matgrad.engines.engine import Batches, CompiledStep, Poll, is_plain, throttled
+from matgrad.engines.engine import CompiledStep, Poll, throttled
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
 from matgrad.engines.sharded import Exchange, ShardedStep
@@ -22,7 +20,7 @@ from matgrad.program.computations import Step
 from matgrad.program.description import as_dictionary
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.rules import with_separate_outputs
-from matgrad.sparse.matrix import SparseMatrix, values_of
+from matgrad.sparse.matrix import values_of
 from matgrad.sparse.support import Support
 
 
@@ -44,14 +42,12 @@ class NativeExecutor:
         self.outputs = {name: value for name, value in program.outputs.items() if name not in program.inputs}
 
     def bind(self, state: State) -> None:
-        """Go on with other matrices and supports of the same sizes."""
         for name in self.program.inputs.keys() & state.keys():
             self.core.bind(name, state[name])
         for name, value in self.program.supports.items():
-            if name == EXAMPLES:
-                continue
-            S: Support = value.support or state[name]
-            self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
+            if name != EXAMPLES:
+                S: Support = value.support or state[name]
+                self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once; the outputs are new matrices, so that several threads may do so."""
@@ -60,32 +56,11 @@ class NativeExecutor:
         self.core.run(matrices, outputs, *_rows(inputs.get(EXAMPLES)))
         return outputs
 
-    def train(
-        self,
-        X: Array,
-        T: Array,
-        rates: np.ndarray,
-        order: np.ndarray | None,
-        labels: np.ndarray | None,
-        poll: Poll | None = None,
-        weights: Array | None = None,
-        every_batch: bool = False,
-    ) -> None:
-        """Run the program on full batches, one for each learning rate; see `DataLoader` for the other arguments.
-
-        `poll` is called ten times per second, or after every batch.
-        """
-        rows = _rows(X.support if isinstance(X, SparseMatrix) else None)
-        arrays = values_of(X), np.ascontiguousarray(T), rates, order, labels, weights
-        self.core.train(*arrays, poll, every_batch, *rows)
-
     @property
     def runs(self) -> int:
-        """How often the program has run."""
         return self.core.runs
 
     def time(self) -> None:
-        """Measure the seconds of every value from now on."""
         self.core.timed = True
 
     @property
@@ -99,11 +74,10 @@ class NativeEngine(ProgramEngine):
 
     executor_class = NativeExecutor
 
-    def step(self, step: Step) -> CompiledStep:
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
+        if group is not None:
+            return ShardedNativeStep(step, self.kernels, NativeExecutor, group)
         return NativeStep(step, self.kernels, NativeExecutor)
-
-    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
-        return ShardedNativeStep(step, self.kernels, NativeExecutor, group)
 
     def largest_products(self, A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
         A, B = np.ascontiguousarray(A), np.ascontiguousarray(B)
@@ -113,8 +87,10 @@ class NativeEngine(ProgramEngine):
 class NativeStep(ProgramStep):
     """A training step in the C++ core, which can run whole epochs by itself."""
 
-    def takes(self, batches: Batches) -> bool:
-        return is_plain(batches) and values_of(cast(DataLoader, batches).X).flags.c_contiguous
+    polls_every_batch = False  # and not ten times per second
+
+    def takes_loader(self, loader: DataLoader) -> bool:
+        return values_of(loader.X).flags.c_contiguous
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         full, order = loader.size // loader.batch_size, loader.order()
@@ -127,21 +103,22 @@ class NativeStep(ProgramStep):
 
     def _train(self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
         """Train on full batches, one for each learning rate."""
-        executor = self.prepare(*loader.batch(0))
-        executor.train(loader.X, loader.T, rates, order, loader.labels, poll, loader.weights)
+        arrays = values_of(loader.X), np.ascontiguousarray(loader.T), rates, order, loader.labels, loader.weights
+        core, rows = self.prepare(*loader.batch(0)).core, _rows(getattr(loader.X, "support", None))
+        core.train(*arrays, poll, self.polls_every_batch, *rows)
 
 
 class ShardedNativeStep(NativeStep, ShardedStep):
     """The training step of a rank in the C++ core, where messages are tasks of the program."""
+
+    polls_every_batch = True
 
     def _train(self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
         N, rows = loader.batch_size, self.rows(loader.batch_size)
         order = np.arange(loader.size) if order is None else order
         own = order[: N * len(rates)].reshape(-1, N)[:, rows].reshape(-1)
         padded = np.concatenate([own, np.zeros(loader.X.shape[0] - len(own), own.dtype)])  # an order has all rows
-        poll = throttled(poll, len(rates), lambda: self.group.heard)
-        executor = self.prepare(*loader.batch(0))
-        executor.train(loader.X, loader.T, rates, padded, loader.labels, poll, loader.weights, every_batch=True)
+        super()._train(loader, padded, rates, throttled(poll, len(rates), lambda: self.group.heard))
 
 
 def _rows(S: Support | None) -> tuple[np.ndarray | None, np.ndarray | None]:

@@ -25,7 +25,6 @@ class NumpyKernels(Kernels):
 
     @staticmethod
     def framework(name: str) -> Callable[..., Any]:
-        """NumPy's function of a name, or SciPy's."""
         return getattr(np, name, None) or getattr(special, name)
 
     step = into(lambda X, out: np.greater_equal(X, 0, out=out))

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from matgrad.backends.base import Array, Backend, Scalar
-from matgrad.distributed.group import Group
-from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, signature
+from matgrad.distributed.group import Collectives
+from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, scalar, signature
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.foundation.machine import Stopwatch
@@ -34,23 +34,23 @@ MOST_SIZES = 8  # of batches for which an evaluation keeps programs
 class ProgramEngine(Engine):
     """Runs programs with one kernel call per instruction."""
 
-    executor_class: Callable[..., Any] = Executor
+    executor_class: type[Any] = Executor
+    groups = Collectives
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         module, name = KERNELS[backend.name]
         self.kernels: Kernels = getattr(import_module(module), name)(backend)
 
-    def step(self, step: Step) -> CompiledStep:
-        return ProgramStep(step, self.kernels, type(self).executor_class)
-
-    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
+        if group is None:
+            return ProgramStep(step, self.kernels, self.executor_class)
         from matgrad.engines.sharded import ShardedStep  # which imports this module
 
-        return ShardedStep(step, self.kernels, type(self).executor_class, group)
+        return ShardedStep(step, self.kernels, self.executor_class, group)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
-        return ProgramEvaluation(computation, self.kernels, type(self).executor_class)
+        return ProgramEvaluation(computation, self.kernels, self.executor_class)
 
 
 class Programs:
@@ -72,7 +72,6 @@ class Programs:
 
     @property
     def compilation_seconds(self) -> float:
-        """How long compiling took so far."""
         return self.compilation.seconds
 
     def invalidate(self, computation: Any, is_same: bool = False) -> None:
@@ -88,18 +87,14 @@ class Programs:
         like, self.supports = next(iter(own.values()), None), supports_of(state)
         indices = {name: self.kernels.index(S, like, self.matrices.get(name)) for name, S in self.supports.items()}
         self.matrices = own | indices
-        if any(sizes.get(name) != X.shape for name, X in own.items()):
-            self._resize()
-        else:
-            for executor in self.executors.values():
-                executor.bind(self.matrices)
-
-    def _resize(self) -> None:
-        """Plan the programs for the present numbers of elements; those that depend on them are recorded again."""
+        is_resized = any(sizes.get(name) != X.shape for name, X in own.items())
         for key, executor in list(self.executors.items()):
-            self._retire(key)
-            if key in self.resizable:
-                self.executors[key] = self._planned(executor.program)
+            if not is_resized:
+                executor.bind(self.matrices)
+            else:
+                self._retire(key)
+                if key in self.resizable:  # others are recorded again
+                    self.executors[key] = self._planned(executor.program)
 
     def _retire(self, key: Any) -> None:
         """Take an executor away."""
@@ -129,9 +124,11 @@ class Programs:
         """An entry of the state as it is in `matrices`, or back."""
         return X.T if name in self.transposed else X
 
-    def _named(self, *inputs: Any) -> State:
-        """The inputs by name, a sparse one as its values and its support."""
-        return flattened(dict(zip(self.computation.names(len(inputs)), inputs, strict=True)))
+    def _run(self, executor: Any, *inputs: Any) -> State:
+        """The outputs for these inputs; products are computed as the model says."""
+        named = flattened(dict(zip(self.computation.names(len(inputs)), inputs, strict=True)))
+        with self._products():
+            return executor.execute(**named)
 
     def executor_for(self, *inputs: Array | None, key: Any = None) -> Any:
         """The executor that is known by this key, by default their signature, or one for inputs of these sizes.
@@ -149,12 +146,11 @@ class Programs:
         """Record the computation, and plan its program unless that is known."""
         recorded = record_computation(self.computation, self._present(), *inputs)
         found = listing(recorded)
-        if key in self.executors and self.listings[key] == found:
-            return
         if key in self.executors:
+            if self.listings[key] == found:
+                return
             self._retire(key)
-        self.resizable -= {key}
-        self.resizable |= {key} if recorded.is_resizable else set()
+        (self.resizable.add if recorded.is_resizable else self.resizable.discard)(key)
         self._transpose(transposed_names(recorded))
         program = self._optimized(with_transposed(recorded, self.transposed))
         self.listings[key], self.executors[key] = found, self._planned(program)
@@ -176,15 +172,14 @@ class Programs:
 
     def _planned(self, program: Program) -> Any:
         """An executor of the program for the present numbers of elements of the supports."""
-        supports = {name: value for name, value in program.supports.items() if name in self.matrices}
-        sizes = {size_name(value.shape[2]): self.matrices[name].nnz for name, value in supports.items()}
+        present = program.supports.keys() & self.matrices.keys()
+        sizes = {size_name(program.supports[name].shape[2]): self.matrices[name].nnz for name in present}
         executor = self._made(program.resized(sizes))
         if self.is_timed:
             executor.time()
         return executor
 
     def _made(self, program: Program) -> Any:
-        """An executor of the program."""
         return self.executor_class(program, self.kernels, self.matrices)
 
 
@@ -218,10 +213,7 @@ class ProgramStep(Programs, CompiledStep):
 
     def _execute(self, executor: Any, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         """Train on one batch with this executor."""
-        like = values_of(X)
-        eta = eta if isinstance(eta, type(like)) else self.kernels.backend.scalar(float(eta), like)
-        with self._products():
-            executor.execute(**self._named(X, T, eta, *s))
+        self._run(executor, X, T, eta if isinstance(eta, type(values_of(X))) else scalar(float(eta), X), *s)
 
 
 class ProgramEvaluation(Programs, CompiledEvaluation):
@@ -230,12 +222,10 @@ class ProgramEvaluation(Programs, CompiledEvaluation):
     loaded: State | None = None
 
     def __call__(self, state: State, *inputs: Array) -> State:
-        """The outputs for one batch."""
         if state is not self.loaded:
             self.load(state)
             self.loaded = state
         executor = self.executor_for(*inputs)
         if len(self.executors) > MOST_SIZES:
             del self.executors[next(iter(self.executors))]
-        with self._products():
-            return executor.execute(**self._named(*inputs))
+        return self._run(executor, *inputs)

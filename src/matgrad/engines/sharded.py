@@ -7,7 +7,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -15,8 +14,8 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array, Scalar
-from matgrad.distributed.group import REQUESTS, Collectives, Group, part
-from matgrad.engines.engine import OwnRows, signature, wrong_group
+from matgrad.distributed.group import REQUESTS, Collectives, part
+from matgrad.engines.engine import OwnRows, signature
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramStep
 from matgrad.layers.state import State, matrices_of, sized_by_supports, supports_of
@@ -47,25 +46,33 @@ class Exchange:
         self.seconds = 0.0  # spent on waiting for other ranks
         self._received = 0  # messages
         self._names = exchanged(program)
-        self._actions: dict[Value, Callable[[], None]] = {}
+        self._messages: dict[Value, Array] = {}  # by their last `send`, which sends them, and their first `receive`
+        self._sent: dict[int, Any] = {}  # the work of sending each message
         for message in messages(program.values):
-            self._add_message(message, program, empty)
+            first = next(x for x in program.values if x.operation == "receive" and x.operands[0] in message)
+            self._messages[message[-1]] = self._messages[first] = self._in_one_row(message, empty)
         for value, name in self._names.items():
             if name not in self.arrays:
                 self.arrays[name] = empty(value.shape, value.dtype)
-        for value in program.values:
-            if value.kind == "collective" and value.operation not in ("send", "receive"):
-                self._actions[value] = partial(self._run, value)
 
     def perform(self, value: Value) -> None:
         """Do what there is to do now for a collective: the last `send` sends a message, the first `receive` waits."""
-        if value in self._actions:
-            start = time.perf_counter()
-            self._actions[value]()
-            self.seconds += time.perf_counter() - start
+        start, row = time.perf_counter(), self._messages.get(value)
+        if value.operation not in ("send", "receive"):
+            self._run(value)
+        elif row is not None and value.operation == "send":
+            for i, is_asked in enumerate(self.group.requests(), len(row) - len(REQUESTS)):
+                row[i] = is_asked
+            self._sent[id(row)] = self.group.start_sum(row)
+        elif row is not None:
+            self.group.wait(self._sent.pop(id(row)))
+            self._received += 1
+            if self._received % FAR == 0 or backend_of(row).device(row) in (None, "cpu"):
+                self.group.hear(row[-len(REQUESTS) :].tolist())
+        self.seconds += time.perf_counter() - start
 
-    def _add_message(self, message: list[Value], program: Program, empty: Empty) -> None:
-        """Put the sums of a message into one row, and send and receive it at the right moments."""
+    def _in_one_row(self, message: list[Value], empty: Empty) -> Array:
+        """Put the sums of a message into one row."""
         sizes, dtype = [math.prod(value.shape) for value in message], message[0].dtype
         line = LINE // np.dtype(dtype).itemsize
         *starts, end = accumulate((-(-size // line) * line for size in sizes), initial=0)
@@ -73,22 +80,7 @@ class Exchange:
         row[...] = 0  # also between the matrices
         for value, start, size in zip(message, starts, sizes, strict=True):
             self.arrays[self._names[value]] = row[start : start + size].reshape(tuple(map(int, value.shape)))
-        sent: list[Any] = []  # the work of sending it, one at most
-        self._actions[message[-1]] = partial(self._send, row, sent)
-        first = next(x for x in program.values if x.operation == "receive" and x.operands[0] in message)
-        is_near = backend_of(row).device(row) in (None, "cpu")
-        self._actions[first] = partial(self._receive, row, sent, is_near)
-
-    def _send(self, row: Array, sent: list[Any]) -> None:
-        for i, is_asked in enumerate(self.group.requests(), len(row) - len(REQUESTS)):
-            row[i] = is_asked
-        sent.append(self.group.start_sum(row))
-
-    def _receive(self, row: Array, sent: list[Any], is_near: bool) -> None:
-        self.group.wait(sent.pop())
-        self._received += 1
-        if is_near or self._received % FAR == 0:
-            self.group.hear(row[-len(REQUESTS) :].tolist())
+        return row
 
     def _run(self, value: Value) -> None:
         """A collective that all ranks wait for."""
@@ -108,9 +100,7 @@ class Exchange:
 
 def _part(shape: Shape, axis: str, rank: int, size: int) -> tuple[slice, ...]:
     """The index of the rows or columns that a rank has of a matrix of this shape."""
-    n = shape[0] if axis == "rows" else shape[1]
-    own = part(n, rank, size)
-    return (own,) if axis == "rows" else (slice(None), own)
+    return (part(shape[0], rank, size),) if axis == "rows" else (slice(None), part(shape[1], rank, size))
 
 
 class ShardedStep(OwnRows, ProgramStep):
@@ -119,10 +109,8 @@ class ShardedStep(OwnRows, ProgramStep):
     It is given whole batches. One with fewer rows than there are ranks is not shared out: all ranks compute all of it.
     """
 
-    def __init__(self, step: Step, kernels: Kernels, executor_class: Callable[..., Any], group: Group) -> None:
+    def __init__(self, step: Step, kernels: Kernels, executor_class: Callable[..., Any], group: Collectives) -> None:
         super().__init__(step, kernels, executor_class)
-        if not isinstance(group, Collectives):
-            raise wrong_group(kernels.backend.name, group)
         self.group = group
         self.exchanges: list[Exchange] = []  # one for each program
 
@@ -164,18 +152,18 @@ class ShardedStep(OwnRows, ProgramStep):
 
     def run(self, N: int, eta: Scalar, *own: Array) -> None:
         X, T, *s = own
-        self._execute(self._prepare(N, X, T, *s), X, T, eta, *s)
+        self._execute(self._prepare(N, *own), X, T, eta, *s)
 
     # -- the program of a rank ----------------------------------------------------------------------------
-    def _prepare(self, N: int, X: Array, T: Array, *s: Array) -> Any:
+    def _prepare(self, N: int, *own: Array) -> Any:
         """The executor for these rows of a batch of N."""
         if self.is_shared:
             self.load(self._present())
-        key = N, signature((X, T, *s))
+        key = N, signature(own)
         if key in self.current and key in self.executors:
             return self.executors[key]
-        whole = [self._of_size(N, A) for A in (X, T, *s)]
-        return self.executor_for(*whole[:2], None, *whole[2:], key=key)
+        X, T, *s = (self._of_size(N, A) for A in own)
+        return self.executor_for(X, T, None, *s, key=key)
 
     def _of_size(self, N: int, A: Array) -> Array:
         """A matrix like A with N rows, which only stands for its shape."""
@@ -188,8 +176,7 @@ class ShardedStep(OwnRows, ProgramStep):
         indices = {value: i for i, value in enumerate(program.values)}
         lines = json.dumps([value_as_dictionary(value, indices) for value in program.values])
         self.group.agree({"what it computes": f"sha256 {_hash(lines.encode())}"}, "a new program")
-        own = sharded(program, data_parallel(program, self.group.size), self.group.rank, self.group.size)
-        return executable(own)
+        return executable(sharded(program, data_parallel(program, self.group.size), self.group.rank, self.group.size))
 
     def _made(self, program: Program) -> Any:
         like = next(iter(self.matrices.values()))

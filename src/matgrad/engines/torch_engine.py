@@ -27,9 +27,9 @@ MOST_STATE_BYTES = 1 << 28
 class TorchEngine(ProgramEngine):
     """Runs programs with one kernel call per instruction, and those of models on CUDA devices in graphs."""
 
-    def step(self, step: Step) -> CompiledStep:
-        if not _is_on_cuda(step.template):
-            return super().step(step)
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
+        if group is not None or not _is_on_cuda(step.template):
+            return super().step(step, group)
         from matgrad.engines.cuda.step import GraphStep
 
         return GraphStep(step, *self.on_cuda(step.template))
@@ -74,7 +74,6 @@ class TorchKernels(Kernels):
 
     @staticmethod
     def framework(name: str) -> Callable[..., Any]:
-        """PyTorch's function of a name."""
         return getattr(torch, SHORT.get(name, name))
 
     power, matmul = into(torch.pow), into(torch.mm)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,7 +19,7 @@ compiled_by_xla = partial(tf.function, autograph=False, jit_compile=True)
 class XlaEngine(Engine):
     """Lets `tf.function` trace the equations and XLA compile them."""
 
-    def step(self, step: Step) -> CompiledStep:
+    def step(self, step: Step, group: Any = None) -> CompiledStep:
         return XlaStep(step)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
@@ -84,7 +85,6 @@ class XlaStep(CompiledStep):
         self.waiting.clear()
 
     def _one(self, *inputs: Array) -> None:
-        """One step."""
         self._assign(self.step(self._values(), *inputs))
 
     def _block(self, *inputs: tuple[Array, ...]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -115,14 +114,9 @@ def largest_products(A: np.ndarray, B: np.ndarray, taken: Support, count: int) -
         found = np.flatnonzero(scores >= least)
         best_scores, best = np.concatenate([best_scores, scores[found]]), np.concatenate([best, row * D + found])
         if len(best) > 4 * count:
-            best_scores, best = _chosen(best_scores, best, count)
-    return np.sort(_chosen(best_scores, best, count)[1])
-
-
-def _chosen(scores: np.ndarray, positions: np.ndarray, count: int) -> tuple[Any, Any]:
-    """The `count` largest scores with their positions, which increase; of equal scores the first."""
-    kept = smallest(-scores, count)
-    return scores[kept], positions[kept]
+            kept = smallest(-best_scores, count)
+            best_scores, best = best_scores[kept], best[kept]
+    return np.sort(best[smallest(-best_scores, count)])
 
 
 class Rewiring:

@@ -28,13 +28,7 @@ class Support:
         if len(columns) and not 0 <= columns.min() <= columns.max() < D:
             outside = columns[(columns < 0) | (columns >= D)]
             raise ValueError(f"columns: expected numbers from 0 to {D - 1}, found {outside[0]}")
-        self.starts, self.columns = starts.astype(np.int64), columns.astype(np.int32)
-        self.starts.setflags(write=False)
-        self.columns.setflags(write=False)
-        self._check_order()
-
-    def _check_order(self) -> None:
-        """Raise if the columns of a row do not increase, such as a column that occurs twice."""
+        self.starts, self.columns = _fixed(starts.astype(np.int64), columns.astype(np.int32))
         is_wrong = self.columns[1:] <= self.columns[:-1]
         first = self.starts[(self.starts > 0) & (self.starts < self.nnz)]  # elements of rows but for the first row
         is_wrong[first - 1] = False
@@ -46,16 +40,13 @@ class Support:
 
     # -- column order, which is found when it is first needed -----------------------------------
     @cached_property
-    def _by_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _by_columns(self) -> tuple[np.ndarray, ...]:
         """`column_starts`, `rows` and `positions`, in linear time."""
         from scipy.sparse import csr_array  # SciPy takes 0.1 s to import
 
         places = np.arange(self.nnz, dtype=np.int32)
         by_columns = csr_array((places, self.columns, self.starts.astype(np.int32)), shape=self.shape).tocsc()
-        arrays = by_columns.indptr.astype(np.int64), by_columns.indices, by_columns.data
-        for A in arrays:
-            A.setflags(write=False)
-        return arrays
+        return _fixed(by_columns.indptr.astype(np.int64), by_columns.indices, by_columns.data)
 
     @property
     def column_starts(self) -> np.ndarray:
@@ -147,26 +138,22 @@ class Support:
         return self is other or (have_same and np.array_equal(self.columns, other.columns))
 
     # -- for kernels --------------------------------------------------------------------------
-    @cached_property
-    def _cache(self) -> dict[Hashable, Any]:
-        return {}
-
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """``make()``, called only once per key; the index on a device is kept in this way."""
-        if key not in self._cache:
-            self._cache[key] = make()
-        return self._cache[key]
+        cache = self.__dict__.setdefault("_cache", {})
+        if key not in cache:
+            cache[key] = make()
+        return cache[key]
 
     def chunks(self, N: int) -> Iterator[slice]:
         """Slices of the elements, so short that a matrix with N columns and a row per element stays small."""
         size = max(1, CHUNK // max(N, 1))
         return (slice(k, min(k + size, self.nnz)) for k in range(0, self.nnz, size))
 
-    def __copy__(self) -> Support:
+    def __copy__(self, memo: Any = None) -> Support:
         return self  # it is immutable
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Support:
-        return self
+    __deepcopy__ = __copy__
 
     def __repr__(self) -> str:
         K, D = self.shape
@@ -202,7 +189,11 @@ def distinct(total: int, count: int, rng: np.random.Generator) -> np.ndarray:
     return found
 
 
-# -- checks ------------------------------------------------------------------------------------
+def _fixed(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The arrays, now read-only."""
+    for A in arrays:
+        A.setflags(write=False)
+    return arrays
 
 
 def _check_shape(shape: Any) -> tuple[int, int]:
@@ -214,7 +205,6 @@ def _check_shape(shape: Any) -> tuple[int, int]:
 
 
 def _integers(name: str, numbers: Any) -> np.ndarray:
-    """The numbers as a vector of integers of any kind."""
     A = np.asarray(numbers)
     if A.ndim != 1 or (A.dtype.kind not in "iu" and A.size):
         raise ValueError(f"{name}: expected a vector of integers, found {A.dtype} of shape {A.shape}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import math
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -65,13 +66,11 @@ class FusedExecutor(Executor):
     def _planned(self, state: State) -> Plan:
         joins = hasattr(self.kernels, "sparse_gradients")
         self.groups = grouped(self.program, lambda product: method(product, self.matmul), joins_gradients=joins)
-        self.parts = {g.values[0]: self._parts_of(g.values[0]) for g in self.groups if g.kind == "parts"}
+        self.parts: dict[Value, Buffer] = {}  # memory for the parts of a product
+        for product in (group.values[0] for group in self.groups if group.kind == "parts"):
+            tile = product_tile(product, self.matmul, "parts", False)
+            self.parts[product] = Buffer((tile.parts * math.prod(product.shape),), product.dtype)
         return Plan(self.program, self.groups, self._flips(state))
-
-    def _parts_of(self, product: Value) -> Buffer:
-        """Memory for the parts of a product."""
-        tile = product_tile(product, self.matmul, "parts", False)
-        return Buffer((tile.parts * product.shape[0] * product.shape[1],), product.dtype)
 
     def _kernel_for(self, group: Group) -> tuple[Callable[..., None], Value, list[int]]:
         value, *others = group.values
@@ -88,7 +87,6 @@ class FusedExecutor(Executor):
         kernel = self.kernels.sparse_gradients  # type: ignore[attr-defined]
         return kernel, value, [self._slot(value), self._slot(DW), *operands, B, *sums]
 
-    # -- what is computed where ----------------------------------------------------------------
     def _flips(self, state: State) -> set[Value]:
         """The values that are stored by columns: one of two factors that would both be read along the sum.
 
@@ -98,9 +96,7 @@ class FusedExecutor(Executor):
         fixed |= set(self.program.outputs.values())
         fixed |= {x for name, x in self.program.inputs.items() if name in self.program.outputs or name in state}
         flipped: set[Value] = set()
-        for group in self.groups:
-            if group.kind not in ("product", "parts"):
-                continue
+        for group in (g for g in self.groups if g.kind in ("product", "parts")):
             (a, a_turned), (b, b_turned) = map(located, group.factors)
             a_is_along, b_is_along = (a in flipped) == a_turned, (b in flipped) != b_turned
             if a_is_along and b_is_along:
@@ -119,7 +115,6 @@ class FusedExecutor(Executor):
         super().bind(state)
 
     def _calls(self) -> list[tuple[Callable[..., None], list[Any]]]:
-        """All kernels, with their arguments."""
         return [(kernel, [self.slots[i] for i in (out, *operands)]) for kernel, out, operands in self.code]
 
     def _compile(self) -> None:
@@ -172,7 +167,6 @@ class Kernel:
         compiled(self.text)[self.grid](*arguments, **self.options)
 
     def compile(self, *arguments: Array) -> None:
-        """Compile it for such arguments."""
         with torch.cuda.device_of(arguments[0]):
             compiled(self.text).warmup(*arguments, grid=self.grid, **self.options)
 

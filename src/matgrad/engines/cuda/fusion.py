@@ -43,7 +43,6 @@ class Group(Instruction):
 
     @property
     def factors(self) -> tuple[Value, ...]:
-        """Those of its product."""
         return () if self.product is None else self.product.operands[-2:]
 
     def needs(self, home: Mapping[Value, Group]) -> set[Group]:
@@ -68,17 +67,13 @@ class Group(Instruction):
         if self.kind == "product":
             return rows and not columns and n <= NARROW
         rows, columns = rows or self.whole_rows, columns or self.whole_columns
-        return (
-            (not rows or n <= LONGEST)
-            and (not columns or m <= LONGEST)
-            and (not (rows and columns) or m * n <= LARGEST)
-        )
+        return max(n * rows, m * columns) <= LONGEST and m * n * (rows and columns) <= LARGEST
 
     def has_layout(self, shape: Shape) -> bool:
         """Whether one tile computes every element of a value of that shape, and no other tile does."""
         m, n = self.domain
         each_column, each_row = self.whole_columns or m == 1, self.whole_rows or n == 1
-        found: dict[Shape, bool] = {(m, n): True, (1, n): each_column, (m, 1): each_row}
+        found = {(m, n): True, (1, n): each_column, (m, 1): each_row}
         return found.get(shape, False) or (shape in ((), (1, 1)) and each_column and each_row)
 
     def reads(self, value: Value) -> bool:
@@ -87,15 +82,12 @@ class Group(Instruction):
         The factors of a product are read from memory as a whole: they cannot be its own values.
         """
         m, n = self.domain
-        factors = value.operands[-2:] if value.kind == "product" else ()
-        if any(located(X)[0] in self.values for X in factors):
-            return False
-        for operand in value.operands[: len(value.operands) - len(factors)]:
-            base, is_flipped = located(operand)
-            shape = base.shape[::-1] if is_flipped else base.shape
-            if shape not in ((m, n), (1, n), (m, 1), (1, 1), ()) or (is_flipped and base in self.values):
-                return False
-        return True
+        others = len(value.operands) - 2 * (value.kind == "product")
+        found, factors = [*map(located, value.operands[:others])], [*map(located, value.operands[others:])]
+        shapes = {base.shape[:: -1 if is_flipped else 1] for base, is_flipped in found}
+        is_own = any(is_flipped and base in self.values for base, is_flipped in found)
+        is_own = is_own or any(base in self.values for base, _ in factors)
+        return not is_own and shapes <= {(m, n), (1, n), (m, 1), (1, 1), ()}
 
     def may_overwrite(self, old: Value, new: Value) -> bool:
         if old not in self.operands:
@@ -192,82 +184,68 @@ class _Builder:
     def place(self, value: Value) -> None:
         """Put a value into a group: that of an operand, with which the groups of others are joined, or a new one."""
         if value.kind == "product":
-            self._place_product(value)
-            return
+            return self._place_product(value)
         if not is_mapped(value):
-            self._call(value)
-            return
-        found = self._candidates(value)
+            return self._call(value)
+        homes = {self.home[base] for base in bases(value) if base in self.home}
+        fitting = [g for g in reversed(self.groups) if g in homes and g.kind in ("product", "map")]
+        found = sorted(fitting, key=lambda g: (-math.prod(g.domain), g.product is None))  # the largest and last first
         for may_join in (False, True):
             for group in (g for g in found if g in self.groups):  # those that are left, as some are joined with others
                 if may_join:
                     self._join(found, group)
                 if group.holds(value) and self._stays_acyclic(group, value):
-                    group.add(value)
-                    self.home[value] = group
-                    self._join(found, group)  # which sees what the value reads from the others
-                    return
+                    self._put(group, value)
+                    return self._join(found, group)  # which sees what the value reads from the others
         domain = value.operands[0].shape if value.kind == "reduction" else value.shape
         group = Group("map", [], domain or (1, 1))
-        if not group.holds(value):
-            self._call(value)
-            return
-        self.groups.append(group)
-        group.add(value)
-        self.home[value] = group
+        return self._put(group, value) if group.holds(value) else self._call(value)
+
+    def _put(self, group: Group, *values: Value) -> None:
+        """Compute values in a group, which may be new."""
+        if group not in self.groups:
+            self.groups.append(group)
+        for value in values:
+            group.add(value)
+            self.home[value] = group
 
     def place_scalars(self, values: Iterable[Value]) -> None:
         """Compute scalars that every kernel can compute for itself, because they are needed in memory."""
         found = {value for value in values if is_free(value) and value not in self.home}
-        missing = sorted(found, key=self.number.__getitem__)
-        if missing:
-            group = Group("map", [], (1, 1))
-            self.groups.append(group)
-            for value in missing:
-                group.add(value)
-                self.home[value] = group
+        if found:
+            self._put(Group("map", [], (1, 1)), *sorted(found, key=self.number.__getitem__))
 
     def _place_product(self, value: Value) -> None:
-        kinds: dict[Method, Kind] = {"library": "call", "tile": "product", "split": "map"}
-        kind = kinds[self.method(value)]
+        method = self.method(value)
         pairs = [(x, located(x)[0]) for x in value.operands[-2:]]  # one may be repeated, or a scalar in memory
-        if kind == "call" or any(not b.shape or math.prod(b.shape) != math.prod(x.shape) for x, b in pairs):
-            self._call(value)
-            return
-        factors = {b for _, b in pairs}
-        parts = Group("parts", [value], value.shape, operands=factors, product=value) if kind == "map" else None
-        others = bases(replace(value, operands=value.operands[:-2]))
-        operands = others | (factors if kind == "product" else set())
-        group = Group(kind, [value], value.shape, operands=operands, product=value, parts=parts)
-        self.groups += [group] if parts is None else [parts, group]
+        if method == "library" or any(not b.shape or math.prod(b.shape) != math.prod(x.shape) for x, b in pairs):
+            return self._call(value)
+        factors, others = {b for _, b in pairs}, bases(replace(value, operands=value.operands[:-2]))
+        group = Group("product", [value], value.shape, operands=factors | others, product=value)
+        if method == "split":
+            parts = Group("parts", [value], value.shape, operands=factors, product=value)
+            group = replace(group, kind="map", operands=others, parts=parts)
+            self.groups.append(parts)
+        self.groups.append(group)
         self.home[value] = group
-
-    def _candidates(self, value: Value) -> list[Group]:
-        """The groups of its operands, the largest and last first."""
-        found = {self.home[base] for base in bases(value) if base in self.home}
-        fitting = [g for g in reversed(self.groups) if g in found and g.kind in ("product", "map")]
-        return sorted(fitting, key=lambda g: (-math.prod(g.domain), g.product is None))
 
     def _call(self, value: Value) -> None:
         """One instruction of `Kernels`, which reads scalars from memory too."""
         operands = [located(x)[0] for x in value.operands]
         self.place_scalars(operands)
-        group = self._other_gradient(value) or Group("call", [], value.shape)
+        found = (group for group in self.groups if self.joins_gradients and self._is_other_gradient(group, value))
+        group = next(found, None)
+        if group is None:
+            self.groups.append(group := Group("call", [], value.shape))
         group.values = sorted([*group.values, value], key=is_sampled)
         group.operands |= {x for x in operands if x.operation != "number"}
-        if len(group.values) == 1:
-            self.groups.append(group)
         self.home[value] = group
 
-    def _other_gradient(self, value: Value) -> Group | None:
-        """The call of Wᵀ DZᵀ if the value is (DZᵀ X)_S on the support S of W, or the reverse, if both can be one."""
-        key = _gradient_of(value) if self.joins_gradients else None
-        for group in self.groups if key else ():
-            first, *more = group.values
-            is_other = is_sampled(first) != is_sampled(value)
-            if not more and _gradient_of(first) == key and is_other and self._stays_acyclic(group, value):
-                return group
-        return None
+    def _is_other_gradient(self, group: Group, value: Value) -> bool:
+        """Whether a group calls Wᵀ DZᵀ and the value is (DZᵀ X)_S on the support S of W, or the reverse, as one can."""
+        first, key = group.values[0], _gradient_of(value)
+        is_other = len(group.values) == 1 and is_sampled(first) != is_sampled(value)
+        return is_other and key is not None and _gradient_of(first) == key and self._stays_acyclic(group, value)
 
     def _join(self, found: list[Group], group: Group) -> None:
         """Take other groups into this one where it can compute their values too."""
@@ -277,7 +255,7 @@ class _Builder:
             joined, pairs = _joined(group, other), ((group, other), (other, group))
             if joined is not None and not any(self._reach(a.needs(self.home) - {b}, b) for a, b in pairs):  # by a third
                 joined.values.sort(key=self.number.__getitem__)
-                group.__dict__ |= joined.__dict__
+                vars(group).update(vars(joined))
                 self.groups.remove(other)
                 self.home |= dict.fromkeys(other.values, group)
 
@@ -287,15 +265,11 @@ class _Builder:
 
     def _reach(self, groups: set[Group], target: Group) -> bool:
         """Whether one of the groups needs the target, or is it."""
-        pending, seen = list(groups), set(groups)
-        while pending:
-            group = pending.pop()
-            if group is target:
-                return True
-            new = group.needs(self.home) - seen
-            seen |= new
-            pending += new
-        return False
+        pending, seen = groups, groups
+        while pending and target not in pending:
+            pending = set().union(*(group.needs(self.home) for group in pending)) - seen
+            seen = seen | pending
+        return target in pending
 
 
 def _joined(group: Group, other: Group) -> Group | None:

@@ -70,7 +70,9 @@ class Graph:
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             warnings.warn(f"a computation on {self.device} runs without a CUDA graph: {reason}", stacklevel=2)
-            _free_generator(self.device)
+            index = torch.cuda.current_device() if self.device.index is None else self.device.index
+            generator = torch.cuda.default_generators[index]
+            generator.graphsafe_set_state(generator.clone_state())  # the failed capture has left it registered
             return self._uncaptured
         return graph.replay
 
@@ -83,12 +85,6 @@ class Graph:
 def _stream(device: torch.device) -> torch.cuda.Stream:
     """The stream on which graphs are captured."""
     return torch.cuda.Stream(device)
-
-
-def _free_generator(device: torch.device) -> None:
-    """Reset the random generator of a device, whose state a failed capture leaves registered with it."""
-    generator = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
-    generator.graphsafe_set_state(generator.clone_state())
 
 
 @contextmanager
@@ -150,7 +146,14 @@ class GraphExecutor:
         """Where the inputs of n runs are: of each input n matrices, one below the other, or n numbers."""
         if not self.inputs or len(next(iter(self.inputs.values()))) < n:
             self._forget()
-            self.inputs = {name: self._slots(n, name) for name in self._given}
+            inputs: dict[str, torch.Tensor] = {}
+            for name, value in self._given.items():
+                strides = self.executor.plan.homes[name].strides
+                last = sum((size - 1) * stride for size, stride in zip(value.shape, strides, strict=True))
+                span = (last // ALIGNMENT + 1) * ALIGNMENT
+                memory = self.kernels.empty((n * span,), value.dtype, self._like)
+                inputs[name] = memory.as_strided((n, *value.shape), (span, *strides))
+            self.inputs = inputs
         return {name: slots[:n] for name, slots in self.inputs.items()}
 
     def replay(self, n: int) -> State:
@@ -170,14 +173,6 @@ class GraphExecutor:
         """Run the program on the first n of the inputs."""
         for i in range(n):
             self.outputs = self.executor.execute(**{name: slots[i] for name, slots in self.inputs.items()})
-
-    def _slots(self, n: int, name: str) -> torch.Tensor:
-        """Memory for n inputs of this name."""
-        value, strides = self._given[name], self.executor.plan.homes[name].strides
-        last = sum((size - 1) * stride for size, stride in zip(value.shape, strides, strict=True))
-        span = (last // ALIGNMENT + 1) * ALIGNMENT
-        memory = self.kernels.empty((n * span,), value.dtype, self._like)
-        return memory.as_strided((n, *value.shape), (span, *strides))
 
 
 def memory_of(program: Program) -> int:
@@ -214,11 +209,8 @@ def needed(launches: Sequence[Launch]) -> list[list[int]]:
     needs: list[list[int]] = []
     before: list[set[int]] = []  # all that come before
     for k, launch in enumerate(launches):
-        conflicts = [
-            i
-            for i in range(k)
-            if launches[i].written & (launch.read | launch.written) or launches[i].read & launch.written
-        ]
+        used = launch.read | launch.written
+        conflicts = [i for i, x in enumerate(launches[:k]) if x.written & used or x.read & launch.written]
         implied = set().union(*(before[i] for i in conflicts))
         needs.append([i for i in conflicts if i not in implied])
         before.append(implied | set(conflicts))
@@ -230,12 +222,9 @@ def placed(launches: Sequence[Launch], needs: Sequence[Sequence[int]]) -> list[i
     last: dict[int, int] = {}  # the last launch on a stream
     streams: list[int] = []
     for k, launch in enumerate(launches):
-        own = 0
-        if launch.may_move:
-            following = [streams[i] for i in reversed(needs[k]) if last[streams[i]] == i]
-            unused = [s for s in range(STREAMS) if s not in last]
-            oldest = min(range(STREAMS), key=lambda s: last.get(s, -1))
-            own = [*following, *unused, oldest][0]
+        following = [streams[i] for i in reversed(needs[k]) if last[streams[i]] == i]
+        oldest = min(range(STREAMS), key=lambda s: last.get(s, -1))  # the first unused one, if there is one
+        own = [*following, oldest][0] if launch.may_move else 0
         streams.append(own)
         last[own] = k
     return streams

@@ -69,17 +69,14 @@ class Index:
 
     @cached_property
     def by_rows(self) -> Lines:
-        """The elements in row order."""
         return self._lines(lambda S: S.starts, lambda S: S.columns)
 
     @cached_property
     def by_columns(self) -> Lines:
-        """The elements in column order."""
         return self._lines(lambda S: S.column_starts, lambda S: S.rows, lambda S: S.positions)
 
     @cached_property
     def row_indices(self) -> torch.Tensor:
-        """The row of every element, in row order."""
         return self._put(lambda S: S.row_indices())
 
     def _lines(self, starts: Callable[[Support], np.ndarray], *others: Callable[[Support], np.ndarray]) -> Lines:

@@ -17,7 +17,6 @@ from matgrad.program.buffers import ALIGNED
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Value
 from matgrad.program.scalars import ScalarWriter
-from matgrad.program.shapes import Shape
 
 Strides = Callable[[Value], tuple[int, ...]]
 
@@ -70,41 +69,37 @@ class _Writer:
         if product is not None and group.kind != "map":
             self.tile = product_tile(product, matmul, group.kind, group.whole_rows)
         else:
-            steps = [
-                strides(x) for x in (*group.operands, *group.written) if x.shape in (group.domain, group.domain[::-1])
-            ]
+            sizes = group.domain, group.domain[::-1]
+            steps = [strides(x) for x in (*group.operands, *group.written) if x.shape in sizes]
             self.tile = map_tile(group, any(s[1] == 1 for s in steps) or not steps, any(s[1] != 1 for s in steps))
         self.across = math.ceil(self.n / self.tile.columns)  # tiles in a row of them
 
     def source(self) -> Source:
-        """The code, with everything that is needed to launch it."""
-        tiles, kind = math.ceil(self.m / self.tile.rows) * self.across, self.group.kind
-        if self.group.product is not None and kind != "map":
-            self._product(self.group.product)
+        tiles, kind, product = math.ceil(self.m / self.tile.rows) * self.across, self.group.kind, self.group.product
+        if product is not None and kind != "map":
+            self._product(product, tiles)
         else:
-            self._place()
-        if kind == "parts":
-            (product,) = self.group.values
+            self._say("tile = tl.program_id(0)")
+            self._say(f"i = (tile // {self.across}) * {self.tile.rows} + tl.arange(0, {self.tile.rows})[:, None]")
+            self._say(f"j = (tile % {self.across}) * {self.tile.columns} + tl.arange(0, {self.tile.columns})[None, :]")
+            self._bounds()
+        if product is not None and kind == "parts":
             self._say(f"tl.store(out0 + part * {self.m * self.n} + {self._parts_offset(product)}, total, mask=inside)")
         else:
             for value in self.group.values:
                 self._compute(value)
             for k, value in enumerate(self.written):
-                self._store(k, value)
+                offset, mask = self._offset(value, False)
+                pairs = ("inside_i", self.tile.rows), ("inside_j", self.tile.columns)
+                sizes = tuple(size if mask in ("inside", name) else 1 for name, size in pairs)
+                x = f"tl.broadcast_to({self.variables[value, False]}, {sizes})"
+                self._say(f"tl.store(out{k} + {offset}, {x}, mask={mask})")
         arguments = [*(f"out{k}" for k in range(max(1, len(self.written)))), *self.pointers.values()]
         head = f"def kernel({', '.join(arguments)}):\n"
         return Source(head + "\n".join(self.lines) + "\n", [*self.pointers], tiles * self.tile.parts, self.tile)
 
     def _say(self, line: str, indent: int = 1) -> None:
         self.lines.append("    " * indent + line)
-
-    # -- where a tile lies ---------------------------------------------------------------------
-    def _place(self) -> None:
-        """The rows i and the columns j of a tile."""
-        self._say("tile = tl.program_id(0)")
-        self._say(f"i = (tile // {self.across}) * {self.tile.rows} + tl.arange(0, {self.tile.rows})[:, None]")
-        self._say(f"j = (tile % {self.across}) * {self.tile.columns} + tl.arange(0, {self.tile.columns})[None, :]")
-        self._bounds()
 
     def _bounds(self) -> None:
         if (self.m + ALIGNED) * (self.n + ALIGNED) >= 2**31:  # also where a matrix is stored by columns
@@ -113,7 +108,7 @@ class _Writer:
         self._say("inside = inside_i & inside_j")
 
     # -- products ------------------------------------------------------------------------------
-    def _product(self, product: Value) -> None:
+    def _product(self, product: Value, tiles: int) -> None:
         """`total`, a tile of A B, or of a part of the sum."""
         A, B = product.operands[-2:]
         k = B.shape[0]
@@ -121,31 +116,28 @@ class _Writer:
         (ai, ak), (bk, bj) = map(self._strides_of, (A, B))
         t = self.tile
         length = math.ceil(k / t.parts / t.terms) * t.terms
-        tiles = math.ceil(self.m / t.rows) * self.across
         self._say(f"part, tile = tl.program_id(0) // {tiles}, tl.program_id(0) % {tiles}")
         self._say(f"i = (tile // {self.across}) * {t.rows} + tl.arange(0, {t.rows})")
         self._say(f"j = (tile % {self.across}) * {t.columns} + tl.arange(0, {t.columns})")
-        self.is_turned = bk == 1 and ak != 1  # then it is (Bᵀ Aᵀ)ᵀ: a second factor is read along its rows
-        first, second = ("i", "j") if not self.is_turned else ("j", "i")
-        sizes = (t.rows, t.columns) if not self.is_turned else (t.columns, t.rows)
-        self._say(f"total = tl.zeros({sizes}, tl.{product.dtype})")
+        turn = -1 if bk == 1 and ak != 1 else 1  # it is (Bᵀ Aᵀ)ᵀ then: a second factor is read along its rows
+        left, right = (("i", self.m, a, ai, ak), ("j", self.n, b, bj, bk))[::turn]
+        self._say(f"total = tl.zeros({(t.rows, t.columns)[::turn]}, tl.{product.dtype})")
         stop = f"tl.minimum(part * {length} + {length}, {k})" if t.parts > 1 else f"{k}"
         self._say(f"for start in tl.range(part * {length}, {stop}, {t.terms}, num_stages={t.stages}):")
         self._say(f"k = start + tl.arange(0, {t.terms})", 2)
-        left, right = ((a, ai, ak), (b, bj, bk)) if not self.is_turned else ((b, bj, bk), (a, ai, ak))
-        self._say(f"x = {self._tile_of(left, f'{first}[:, None]', 'k[None, :]', first, k)}", 2)
-        self._say(f"y = {self._tile_of(right, f'{second}[None, :]', 'k[:, None]', second, k)}", 2)
+        self._say(f"x = {self._tile_of(left, '[:, None]', 'k[None, :]', k)}", 2)
+        self._say(f"y = {self._tile_of(right, '[None, :]', 'k[:, None]', k)}", 2)
         precision = "tf32" if self.matmul == "tf32" else "ieee"
         self._say(f'total = tl.dot(x, y, total, input_precision="{precision}")', 2)
-        if self.is_turned:
+        if turn == -1:
             self._say("total = tl.trans(total)")
         self._say("i, j = i[:, None], j[None, :]")
         self._bounds()
 
-    def _tile_of(self, factor: tuple[str, int, int], outer: str, inner: str, name: str, k: int) -> str:
-        """A tile of a factor, whose rows or columns `outer` are called i or j, for the terms `inner` of k."""
-        pointer, far, near = factor
-        size = {"i": self.m, "j": self.n}[name]
+    def _tile_of(self, factor: tuple[str, int, str, int, int], turn: str, inner: str, k: int) -> str:
+        """A tile of a factor: its rows i or columns j, of which there are `size`, for the terms `inner` of k."""
+        name, size, pointer, far, near = factor
+        outer = name + turn
         mask = f"({outer} < {size})" + (f" & ({inner} < {k})" if k % self.tile.terms else "")
         load = f"tl.load({pointer} + {outer} * {far} + {inner} * {near}, mask={mask}, other=0.0)"
         return {"tf32": f"to_tf32({load})", "bf16": f"{load}.to(tl.bfloat16)"}.get(self.matmul, load)
@@ -155,11 +147,9 @@ class _Writer:
         (_, ak), (bk, _) = map(self._strides_of, product.operands[-2:])
         return f"i + j * {self.m}" if bk == 1 and ak != 1 else f"i * {self.n} + j"
 
-    def _strides_of(self, operand: Value) -> tuple[int, ...]:
-        """The strides of a factor."""
-        base, is_flipped = located(operand)
-        strides = self.strides(base)
-        return strides[::-1] if is_flipped else strides
+    def _strides_of(self, factor: Value) -> tuple[int, ...]:
+        base, is_flipped = located(factor)
+        return self.strides(base)[:: -1 if is_flipped else 1]
 
     # -- values --------------------------------------------------------------------------------
     def _compute(self, value: Value) -> None:
@@ -214,25 +204,16 @@ class _Writer:
             self.variables[key] = name
         return self.variables[key]
 
-    def _store(self, k: int, value: Value) -> None:
-        offset, mask = self._offset(value, False)
-        sizes = {"inside": (self.tile.rows, self.tile.columns), "inside_j": (1, self.tile.columns)}
-        sizes |= {"inside_i": (self.tile.rows, 1), "None": (1, 1)}
-        self._say(
-            f"tl.store(out{k} + {offset}, tl.broadcast_to({self.variables[value, False]}, {sizes[mask]}), mask={mask})"
-        )
-
     def _offset(self, value: Value, is_flipped: bool) -> tuple[str, str]:
         """Where the elements of a value are, and which of them exist."""
-        shape: Shape = value.shape[::-1] if is_flipped else value.shape
-        down, right = self.strides(value)[:: -1 if is_flipped else 1] if shape else (0, 0)
-        if shape == (self.m, self.n):
-            return f"i * {down} + j * {right}", "inside"
-        if shape == (1, self.n):
-            return f"j * {right}", "inside_j"
-        if shape == (self.m, 1):
-            return f"i * {down}", "inside_i"
-        return "tl.zeros((1, 1), tl.int32)", "None"
+        turn = -1 if is_flipped else 1
+        down, right = self.strides(value)[::turn] or (0, 0)
+        found = {
+            (self.m, 1): (f"i * {down}", "inside_i"),
+            (1, self.n): (f"j * {right}", "inside_j"),
+            (self.m, self.n): (f"i * {down} + j * {right}", "inside"),
+        }
+        return found.get(value.shape[::turn], ("tl.zeros((1, 1), tl.int32)", "None"))
 
     def _pointer(self, value: Value) -> str:
         return self.pointers.setdefault(value, f"p{len(self.pointers)}")

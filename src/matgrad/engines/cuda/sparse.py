@@ -1,13 +1,15 @@
 """Products with sparse matrices on a GPU, in Triton: W B, Wᵀ B and A Bᵀ on a support.
 
 Sums have a fixed order, so that results are always the same; they are computed in the dtype of the matrices. Dense
-matrices are read and written by rows. A kernel works on slices of `BN` columns, one slice after the other, so that the
-rows of a slice stay in the cache. Only launches depend on sizes, and sizes only on shapes and nnz: kernels can be
-captured in a graph. A scalar is a 0-d tensor on the device, or a number, which is compiled into the kernel.
+matrices are read and written by rows: those of `out` follow each other in memory. A kernel works on slices of `BN`
+columns, one slice after the other, so that the rows of a slice stay in the cache. Only launches depend on sizes, and
+sizes only on shapes and nnz: kernels can be captured in a graph. A scalar is a 0-d tensor on the device, or a number,
+which is compiled into the kernel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from matgrad.sparse.support import Support
 
     AnySupport = Support | Index
+
+Sums = Sequence[Any]  # β, C and α, or nothing
 
 ALIGNED = 16  # columns: the larger their power of 2, up to this one, the more bytes are loaded at once
 MANY = 1024  # elements of a program that does little with each
@@ -136,10 +140,11 @@ def _add_segments(
 
 
 @triton.jit
-def _elements(nnz, BK: tl.constexpr):
-    """The BK elements of a program, and which of them there are; nnz may be as large as indices can be."""
+def _elements(rows, columns, nnz, BK: tl.constexpr):
+    """The BK elements of a program, their rows and columns, and which of them there are: nnz may be 2^31 - 1."""
     first, t = tl.program_id(0) * BK, tl.arange(0, BK)
-    return first + t, t < nnz - first
+    k, mask = first + t, t < nnz - first
+    return k, tl.load(rows + k, mask=mask, other=0), tl.load(columns + k, mask=mask, other=0), mask
 
 
 @triton.jit(do_not_specialize=["nnz", "begin", "end", "units"])
@@ -150,9 +155,7 @@ def _sample_elements(
 ):  # fmt: skip
     """β·C + α·A Bᵀ for BK elements, summed over some of the columns of A and B."""
     stride = (units * UNIT).to(tl.int64)
-    k, is_element = _elements(nnz, BK)
-    i = tl.load(rows + k, mask=is_element, other=0)
-    j = tl.load(columns + k, mask=is_element, other=0)
+    k, i, j, is_element = _elements(rows, columns, nnz, BK)
     products = tl.zeros((BK, BN), out.dtype.element_ty)
     for first in range(begin * UNIT, end * UNIT, BN):
         n = first + tl.arange(0, BN)
@@ -166,19 +169,15 @@ def _sample_elements(
 @triton.jit(do_not_specialize=["nnz", "D"])
 def _fill(out, rows, columns, values, nnz, D, BK: tl.constexpr):
     """Write the values to their positions in a dense matrix."""
-    k, mask = _elements(nnz, BK)
-    i = tl.load(rows + k, mask=mask, other=0).to(tl.int64)
-    j = tl.load(columns + k, mask=mask, other=0)
-    tl.store(out + i * D + j, tl.load(values + k, mask=mask), mask=mask)
+    k, i, j, mask = _elements(rows, columns, nnz, BK)
+    tl.store(out + i.to(tl.int64) * D + j, tl.load(values + k, mask=mask), mask=mask)
 
 
 @triton.jit(do_not_specialize=["nnz", "D"])
 def _hash(out, rows, columns, seed, count, nnz, D, SEED: tl.constexpr, COUNT: tl.constexpr, BK: tl.constexpr):
     """Numbers from [0, 1), one per position."""
-    k, mask = _elements(nnz, BK)
-    i = tl.load(rows + k, mask=mask, other=0).to(tl.uint32)
-    j = tl.load(columns + k, mask=mask, other=0).to(tl.uint32)
-    position = i * D.to(tl.uint32) + j
+    k, i, j, mask = _elements(rows, columns, nnz, BK)
+    position = i.to(tl.uint32) * D.to(tl.uint32) + j.to(tl.uint32)
     numbers = uniform(position, _scalar(seed, SEED, tl.int64), _scalar(count, COUNT, tl.int64), out.dtype.element_ty)
     tl.store(out + k, numbers, mask=mask)
 
@@ -194,13 +193,13 @@ def sparse_product(out: Tensor, S: AnySupport, w: Tensor, B: Tensor) -> None:
 def transposed_sum(out: Tensor, S: AnySupport, *operands: Any) -> None:
     """Wᵀ B, or β·C + α·Wᵀ B"""
     *sums, w, B = operands
-    _sum(out, index_of(S, out.device).by_columns, w, B, *sums)
+    _sum(out, index_of(S, out.device).by_columns, w, B, sums)
 
 
 def sampled_sum(out: Tensor, S: AnySupport, *operands: Any) -> None:
     """(A Bᵀ)_S, or β·C + α·(A Bᵀ)_S"""
     *sums, A, B = operands
-    _sample(out, index_of(S, out.device), A, B, *sums)
+    _sample(out, index_of(S, out.device), A, B, sums)
 
 
 sparse_transposed_product, sampled_product = transposed_sum, sampled_sum
@@ -208,25 +207,22 @@ sparse_transposed_product, sampled_product = transposed_sum, sampled_sum
 
 def sparse_gradients(out: Tensor, sampled: Tensor, S: AnySupport, w: Tensor, A: Tensor, B: Tensor, *sums: Any) -> None:
     """Wᵀ A, and β·C + α·(A Bᵀ)_S in `sampled`, which may be w or C: DX and DW, which read the same rows of A = DZᵀ."""
-    index, N = index_of(S, out.device), A.shape[1]
-    if FEWEST <= N <= MOST:
-        beta, C, alpha = sums or (0, None, 1)
-        _sum(out, index.by_columns, w, A, beta, C, alpha, B, sampled)
+    index = index_of(S, out.device)
+    if FEWEST <= A.shape[1] <= MOST:
+        _sum(out, index.by_columns, w, A, sums, B, sampled)
     else:
         _sum(out, index.by_columns, w, A)
-        _sample(sampled, index, A, B, *sums)
+        _sample(sampled, index, A, B, sums)
 
 
 def dense(out: Tensor, S: AnySupport, w: Tensor) -> None:
     """W"""
-    _check_rows(out, w)
     out.zero_()
-    _by_elements(_fill, out, S, w)
+    _by_elements(_fill, out, S, w.contiguous())
 
 
 def uniform_on(out: Tensor, S: AnySupport, seed: Any, count: Any) -> None:
     """uniform(m, n, seed, count)_S"""
-    _check_rows(out)
     (seed, SEED), (count, COUNT) = _split(seed, out), _split(count, out)
     _by_elements(_hash, out, S, seed, count, SEED=SEED, COUNT=COUNT)
 
@@ -238,21 +234,11 @@ def _by_elements(kernel: Any, out: Tensor, S: AnySupport, *operands: Any, **cons
         kernel[grid](out, index.row_indices, index.by_rows.others, *operands, S.nnz, D, BK=MANY, **constants, **OPTIONS)
 
 
-def _sum(
-    out: Tensor,
-    lines: Lines,
-    w: Tensor,
-    B: Tensor,
-    beta: Any = 0,
-    C: Tensor | None = None,
-    alpha: Any = 1,
-    X: Tensor | None = None,
-    sampled: Tensor | None = None,
-) -> None:
+def _sum(out: Tensor, lines: Lines, w: Tensor, B: Tensor, sums: Sums = (), X: Any = None, sampled: Any = None) -> None:
     """β·C + α·W B for the matrix W with these lines, W B without C, or W B and β·C + α·X Bᵀ for its elements."""
-    _check_rows(out, w, sampled)
-    (m, N), room, (B, C, X) = out.shape, lines.segments.shape[1], _contiguous(B, C, X)
-    (beta, BETA), (alpha, ALPHA) = _split(beta, out), _split(alpha, out)
+    (m, N), room, X = out.shape, lines.segments.shape[1], X if X is None else X.contiguous()
+    w, B = w.contiguous(), B.contiguous()
+    (beta, BETA), C, (alpha, ALPHA) = _scaled(sums, out)
     is_kept = X is None and C is not None and BETA == 1 and C.data_ptr() == out.data_ptr()
     unit, (BL, BK, BN, warps) = gcd(N, ALIGNED), _sum_tile(N) if X is None else _gradients_tile(N)
     programs, partials = triton.cdiv(room + m, BL) * triton.cdiv(N, BN), out.new_empty((room, N))
@@ -268,13 +254,10 @@ def _sum(
             )
 
 
-def _sample(
-    out: Tensor, index: Index, A: Tensor, B: Tensor, beta: Any = 0, C: Tensor | None = None, alpha: Any = 1
-) -> None:
+def _sample(out: Tensor, index: Index, A: Tensor, B: Tensor, sums: Sums = ()) -> None:
     """β·C + α·(A Bᵀ)_S, or (A Bᵀ)_S without C."""
-    _check_rows(out)
-    N, (A, B, C) = A.shape[1], _contiguous(A, B, C)
-    (beta, BETA), (alpha, ALPHA) = _split(beta, out), _split(alpha, out)
+    (beta, BETA), C, (alpha, ALPHA) = _scaled(sums, out)
+    N, A, B = A.shape[1], A.contiguous(), B.contiguous()
     unit, BN = gcd(N, ALIGNED), min(triton.next_power_of_2(N), 64)
     units, width, BK = N // unit, SLICE // unit, 2048 // BN
     with torch.cuda.device_of(out):
@@ -310,13 +293,7 @@ def _split(c: Scalar, out: Tensor) -> tuple[Tensor | None, Any]:
     return None, c.item() if hasattr(c, "item") else c
 
 
-def _contiguous(*matrices: Tensor | None) -> list[Any]:
-    """The matrices with rows that follow each other in memory; some may be missing."""
-    return [X if X is None else X.contiguous() for X in matrices]
-
-
-def _check_rows(*matrices: Tensor | None) -> None:
-    """Raise ValueError if a matrix is not contiguous."""
-    for X in matrices:
-        if X is not None and not X.is_contiguous():
-            raise ValueError(f"expected a matrix whose rows follow each other in memory, found strides {X.stride()}")
+def _scaled(sums: Sums, out: Tensor) -> tuple[tuple[Any, Any], Any, tuple[Any, Any]]:
+    """β, C and α as kernels take them; without a C they are not used."""
+    beta, C, alpha = sums or (0, None, 1)
+    return _split(beta, out), C if C is None else C.contiguous(), _split(alpha, out)

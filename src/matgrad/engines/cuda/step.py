@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from matgrad.backends.base import Array
 from matgrad.datasets.loader import DataLoader
 from matgrad.engines.cuda.graphs import GraphExecutor, enough_memory, memory_of
-from matgrad.engines.engine import Batches, Poll, is_plain, throttled
+from matgrad.engines.engine import Poll, throttled
 from matgrad.engines.executor import Executor
 from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
 from matgrad.layers.state import State, matrices_of, supports_of
@@ -28,7 +27,6 @@ class FixedMemory(Programs):
 
     @property
     def device(self) -> torch.device:
-        """Where the state is."""
         return next(iter(matrices_of(self.matrices).values())).device
 
     def _own(self, name: str, X: Array) -> Array:
@@ -59,7 +57,7 @@ class GraphStep(FixedMemory, ProgramStep):
     """A training step as a captured program, which can run whole epochs by itself."""
 
     what = "the training step"
-    _labels: tuple[np.ndarray, torch.Tensor] | None = None  # of the last loader, and a copy on the device
+    _labels: tuple[np.ndarray | None, torch.Tensor | None] = None, None  # of the last loader, and a copy on the device
 
     def state(self) -> State:
         """The present state in matrices of its own: those of the step stay where they are."""
@@ -67,31 +65,36 @@ class GraphStep(FixedMemory, ProgramStep):
         copies = {name: self.kernels.copied(X) for name, X in matrices_of(present).items()}
         return copies | supports_of(present)
 
-    def takes(self, batches: Batches) -> bool:
+    def takes_loader(self, loader: DataLoader) -> bool:
         """Whether it gathers the batches of a loader on the device, where the loader has a dense X."""
-        X = getattr(batches, "X", None)
-        return is_plain(batches) and not self.is_timed and isinstance(X, torch.Tensor) and X.device == self.device
+        X = loader.X
+        return not self.is_timed and isinstance(X, torch.Tensor) and X.device == self.device
 
-    def _labels_of(self, loader: DataLoader) -> torch.Tensor | None:
-        """The classes of the examples on the device, to which they are copied once."""
-        if loader.labels is None:
-            return None
-        if self._labels is None or self._labels[0] is not loader.labels:
-            self._labels = loader.labels, torch.tensor(loader.labels, device=loader.X.device)
-        return self._labels[1]
+    def _rows(self, loader: DataLoader) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
+        """The matrices X, T and maybe s, and which rows of each are in the order of one epoch; None for all of them.
+
+        Labels are copied to the device once.
+        """
+        labels, order, device = loader.labels, loader.order(), loader.X.device
+        if self._labels[0] is not labels:
+            self._labels = labels, None if labels is None else torch.tensor(labels, device=device)
+        rows, classes = None if order is None else torch.tensor(order[: loader.size], device=device), self._labels[1]
+        of_T = rows if classes is None else classes if rows is None else classes[rows]
+        found = {"X": (loader.X, rows), "T": (loader.T, of_T)}
+        return found if loader.weights is None else found | {"s": (loader.weights, rows)}
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
-        examples = Examples(loader, self._labels_of(loader))
         X, size, poll = loader.X, loader.batch_size, throttled(poll, len(rates))
         etas, replays = torch.tensor(rates, dtype=X.dtype, device=X.device), deque[torch.cuda.Event]()
-        full = loader.size // size
+        full, examples = loader.size // size, self._rows(loader)
         with self._products():
             for i, end, N in ((0, full, size), (full, len(rates), loader.size % size)):
                 while i < end:
-                    executor = self.prepare(*examples.like(N))
+                    executor = self.prepare(*(A[:1].expand(N, A.shape[1]) for A, _ in examples.values()))
                     n = executor.most_runs(end - i)
                     slots = executor.slots(n)
-                    examples.gather(slots, size * i, size * i + n * N)
+                    for name, (A, rows) in examples.items():
+                        _gather(A, rows, size * i, size * i + n * N, slots[name])
                     slots["eta"].copy_(etas[i : i + n])
                     executor.replay(n)
                     i += n
@@ -104,27 +107,9 @@ class GraphStep(FixedMemory, ProgramStep):
                     poll(i)
 
 
-class Examples:
-    """The examples of a plain loader in the order of one epoch, gathered on its device, where `labels` are too."""
-
-    def __init__(self, loader: DataLoader, labels: torch.Tensor | None) -> None:
-        self.X = loader.X
-        self.matrices = {"X": loader.X, "T": loader.T} | ({} if loader.weights is None else {"s": loader.weights})
-        order = loader.order()
-        rows = None if order is None else torch.tensor(order[: loader.size], device=self.X.device)
-        self.rows = dict.fromkeys(self.matrices, rows)  # of each matrix, in order; None for all of them as they are
-        if labels is not None:
-            self.rows["T"] = labels if rows is None else labels[rows]
-
-    def like(self, N: int) -> list[torch.Tensor]:
-        """Matrices of the sizes of N examples: X, T and maybe s."""
-        return [A[:1].expand(N, A.shape[1]) for A in self.matrices.values()]
-
-    def gather(self, slots: Mapping[str, torch.Tensor], start: int, stop: int) -> None:
-        """Write the examples from position `start` to `stop` to the inputs X, T and maybe s of several runs."""
-        for name, A in self.matrices.items():
-            rows, out = self.rows[name], slots[name]
-            if rows is not None and out.is_contiguous():
-                torch.index_select(A, 0, rows[start:stop], out=out.view(-1, A.shape[1]))
-            else:
-                out.copy_(A[slice(start, stop) if rows is None else rows[start:stop]].view(out.shape))
+def _gather(A: torch.Tensor, rows: torch.Tensor | None, start: int, stop: int, out: torch.Tensor) -> None:
+    """Write the rows from position `start` to `stop` to the matrices of several runs."""
+    if rows is not None and out.is_contiguous():
+        torch.index_select(A, 0, rows[start:stop], out=out.view(-1, A.shape[1]))
+    else:
+        out.copy_(A[slice(start, stop) if rows is None else rows[start:stop]].view(out.shape))
