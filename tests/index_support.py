@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,12 @@ class Numbers:
         self.matrices = {entry_of(V).name: rng.uniform(0.3, 1.5, self.shape(V)) for V in symbolic}
 
     def shape(self, A: IndexMatrix) -> tuple[int, ...]:
-        return tuple(1 if i.size == "1" else self.sizes[i.size] for i in A.indices)
+        return tuple(math.prod(self.sizes[k.size] for k in i.parts) for i in A.indices)
 
     def matrix(self, A: IndexMatrix) -> np.ndarray:
         """The values of all entries."""
-        places = (dict(zip(A.indices, at, strict=True)) for at in product(*map(range, self.shape(A))))
+        indices = [k for i in A.indices for k in i.parts]
+        places = (dict(zip(indices, at, strict=True)) for at in product(*(range(self.sizes[k.size]) for k in indices)))
         return np.array([self.value(A.entry, at) for at in places]).reshape(self.shape(A))
 
     def value(self, e: Expression, at: Mapping[Index, int]) -> float:
@@ -165,9 +167,9 @@ def run(program: Program, inputs: Mapping[str, Matrix]) -> Matrix:
     return pool[-1]
 
 
-def random_program(rng: random.Random, length: int) -> tuple[Program, IndexMatrix]:
+def random_program(rng: random.Random, length: int, sizes: Mapping[Size, Size] = MappingProxyType({})):
     """A program whose operations all have operands that fit, and its result in index notation."""
-    pool = list(symbolic_inputs().values())
+    pool = list(symbolic_inputs(sizes).values())
     program: Program = []
     while len(program) < length:
         name = rng.choice([*UNARY, *BINARY])
@@ -183,5 +185,6 @@ def random_program(rng: random.Random, length: int) -> tuple[Program, IndexMatri
     return program, pool[-1]
 
 
-def symbolic_inputs() -> dict[str, IndexMatrix]:
-    return {name: symbols(name, *shape) for name, shape in INPUTS.items()}
+def symbolic_inputs(sizes: Mapping[Size, Size] = MappingProxyType({})) -> dict[str, IndexMatrix]:
+    """The inputs, with other sizes in place of some."""
+    return {name: symbols(name, *(sizes.get(n, n) for n in shape)) for name, shape in INPUTS.items()}

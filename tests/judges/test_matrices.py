@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -11,7 +13,16 @@ import torch
 from index_support import INPUTS, Numbers, random_program, run, symbolic_inputs
 from matgrad.index_notation.expressions import UndefinedError
 from matgrad.judges.index_judge import Symbols, gradient, is_proved, jacobian, matrix
-from matgrad.matrix_operations import column_repeat, elements_sum, hadamard, identity, ones, rows_sum, zeros
+from matgrad.matrix_operations import (
+    column_repeat,
+    columns_sum,
+    elements_sum,
+    hadamard,
+    identity,
+    ones,
+    rows_sum,
+    zeros,
+)
 from matgrad.program.entries import IndexMatrix, result, symbols
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import SCALAR, Questions, Size
@@ -137,15 +148,26 @@ def test_gradients_and_jacobians():
         gradient(elements_sum(A), 2 * A)
 
 
+def test_products_of_sizes_are_pairs_of_indices():
+    X, W = symbols("X", N * D, K), symbols("W", K, K)
+    assert X.indices[0].parts == (("row1", "N"), ("row2", "D"))
+    assert repr(columns_sum(X)) == "Σ_kl X_lkj"
+    assert is_proved(gradient(elements_sum(X @ W), W), X.T @ ones(N * D, K, like=X))
+    assert is_proved(rows_sum(ones(N * D, K, like=X) @ W), ones(N * D, like=X) * elements_sum(W))
+    assert is_proved(elements_sum(ones(N * D, K, like=X)), N * D * K * symbols("s") / symbols("s"))
+    with pytest.raises((TypeError, ValueError), match="expected"):
+        X + symbols("Y", D * N, K)
+
+
 # -- random programs ---------------------------------------------------------------------------
 
 
-def agree(seed: int, length: int) -> bool:
+def agree(seed: int, length: int, sizes: Mapping[Size, Size] = MappingProxyType({})) -> bool:
     """Whether canonical form and gradient of a random program have the values that torch computes."""
     rng, generator = random.Random(seed), np.random.default_rng(seed)
-    program, A = random_program(rng, rng.randint(1, length))
-    inputs = symbolic_inputs()
-    numbers = Numbers({name: rng.randint(1, 3) for name in "NDK"}, inputs.values(), generator)
+    program, A = random_program(rng, rng.randint(1, length), sizes)
+    inputs = symbolic_inputs(sizes)
+    numbers = Numbers({name: rng.randint(1, 3) for name in "NDKPQ"}, inputs.values(), generator)
     tensors = {name: torch.tensor(x, requires_grad=True) for name, x in numbers.matrices.items()}
     Y = run(program, tensors)
     if not torch.isfinite(Y).all() or Y.abs().max() > 1e6:
@@ -163,4 +185,10 @@ def agree(seed: int, length: int) -> bool:
 
 def test_random_programs_have_the_values_and_gradients_of_torch():
     wrong = [seed for seed in range(250) if not agree(seed, 6)]
+    assert not wrong
+
+
+def test_random_programs_with_a_product_of_sizes_have_the_values_and_gradients_of_torch():
+    pairs = {N: Size("P") * Size("Q")}
+    wrong = [seed for seed in range(60) if not agree(seed, 5, pairs)]
     assert not wrong

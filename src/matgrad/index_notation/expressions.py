@@ -23,15 +23,26 @@ from typing import NamedTuple
 
 
 class Index(NamedTuple):
-    """An index i that runs over 1, …, size; its size is a name, such as N."""
+    """An index i that runs over 1, …, size; its size is a name, such as N.
+
+    The pair n·p runs over N·P, a product of sizes: row by row over all pairs of n and p. What is in expressions, and
+    summed over, are the parts of pairs.
+    """
 
     name: str
     size: str
+
+    @property
+    def parts(self) -> tuple[Index, ...]:
+        """The indices that it consists of; none if its size is 1."""
+        pairs = zip(self.name.split(TIMES), self.size.split(TIMES), strict=True)
+        return () if self == FIRST else tuple(Index(*pair) for pair in pairs)
 
 
 _NAME = re.compile(r"[^\W_][\w.']*")  # of entries and indices; none of it has a meaning in keys
 _count = count()
 FIRST = Index("1", "1")  # the only index of a size of 1, which is not written
+TIMES = "·"  # between the parts of a pair, and the factors of its size
 
 
 class UndefinedError(ArithmeticError):
@@ -192,8 +203,9 @@ class Expression:
 
     # -- substitution and differentiation -------------------------------------------------------
     def substituted(self, indices: Indices) -> Expression:
-        """The expression with other indices, all put at the same time."""
-        changes = {i: j for i, j in indices.items() if i in self.free and i != j}
+        """The expression with other indices, or pairs of them, all put at the same time."""
+        pairs = (pair for i, j in indices.items() for pair in zip(i.parts, j.parts, strict=True))
+        changes = {i: j for i, j in pairs if i in self.free and i != j}
         return total(substituted(m, changes).scaled(c) for m, c in self.terms.items()) if changes else self
 
     def mapped(self, rule: Rule) -> Expression:
@@ -305,13 +317,21 @@ def substituted(m: Monomial, indices: Indices) -> Expression:
 
 
 def index(name: str, size: str) -> Index:
-    """The index of this name that runs over 1, …, size."""
-    return FIRST if size == FIRST.size else Index(checked_name(name), checked_name(size))
+    """The index of this name that runs over 1, …, size; if that is a product, the parts of the index have numbers."""
+    sizes = [] if size == FIRST.size else [checked_name(n) for n in size.split(TIMES)]
+    names = [name] if len(sizes) == 1 else [f"{name}{k}" for k in range(1, len(sizes) + 1)]
+    return joined(*map(Index, map(checked_name, names), sizes))
 
 
 def new_index(size: str) -> Index:
     """An index that occurs nowhere else."""
-    return FIRST if size == FIRST.size else Index(f"_{next(_count)}", size)
+    return joined(*(Index(f"_{next(_count)}", n) for n in size.split(TIMES) if n != FIRST.size))
+
+
+def joined(*indices: Index) -> Index:
+    """The pair n·p of two indices, or of more; one index is itself, and none is the only index of a size of 1."""
+    parts = [part for i in indices for part in i.parts]
+    return Index(*map(TIMES.join, zip(*parts, strict=True))) if parts else FIRST
 
 
 def checked_name(name: str) -> str:
@@ -336,7 +356,7 @@ class Entry(Factor):
         is_size: bool = False,
         variable: str = "",
     ) -> None:
-        self.name, self.indices = checked_name(name), tuple(i for i in indices if i != FIRST)
+        self.name, self.indices = checked_name(name), tuple(part for i in indices for part in i.parts)
         self.free, self.variable = frozenset(self.indices), variable
         self.is_positive, self.is_unit = is_positive or is_size, is_size
         mark = "#" if is_size else "+" if is_positive else ""
@@ -366,7 +386,7 @@ class Entry(Factor):
 
 def size(name: str) -> Expression:
     """The number N of values of an index, which is 1 or more."""
-    return ONE if name == FIRST.size else of(Entry(name, is_size=True))
+    return multiplied(of(Entry(n, is_size=True)) for n in name.split(TIMES) if n != FIRST.size)
 
 
 class Delta(Condition):
@@ -392,5 +412,5 @@ class Delta(Condition):
 
 
 def delta(i: Index, j: Index) -> Expression:
-    """[i=j]"""
-    return ONE if i == j else of(Delta(i, j))
+    """[i=j]; of pairs, the product of those of their parts"""
+    return multiplied(of(Delta(k, l)) for k, l in zip(i.parts, j.parts, strict=True) if k != l)

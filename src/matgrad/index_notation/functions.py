@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from matgrad.foundation.numbers import recognized
 from matgrad.index_notation.expressions import (
-    FIRST,
     ONE,
     ZERO,
     Change,
@@ -210,7 +210,7 @@ class Maximum(Factor):
 def maximum(e: Callable[[Index], Expression], over: str) -> Expression:
     """max_k e(k), for k = 1, …, over: max_k (a + c·b_k) = a + c·max_k b_k, for c > 0"""
     k = new_index(over)
-    return e(k) if k == FIRST else _maximum(k, e(k))
+    return reduce(lambda found, part: _maximum(part, found), sorted(k.parts, key=lambda i: i.size), e(k))
 
 
 def _maximum(k: Index, e: Expression) -> Expression:

@@ -16,7 +16,6 @@ from math import factorial, prod
 from typing import Any
 
 from matgrad.index_notation.expressions import (
-    FIRST,
     Change,
     Delta,
     Expression,
@@ -65,9 +64,9 @@ class Sum(Factor):
 
 
 def summed(e: Callable[[Index], Expression], over: str) -> Expression:
-    """Σ_k e(k), for k = 1, …, over"""
+    """Σ_k e(k), for k = 1, …, over; over a product of sizes, it is the sum over both"""
     k = new_index(over)
-    return e(k) if k == FIRST else _closed({k}, e(k))
+    return _closed(k.parts, e(k)) if k.parts else e(k)
 
 
 def _closed(bound: Iterable[Index], e: Expression) -> Expression:

@@ -15,7 +15,18 @@ from typing import Any
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.index_notation import functions
-from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor, Index, is_equal, new_index, of, total
+from matgrad.index_notation.expressions import (
+    FIRST,
+    Entry,
+    Expression,
+    Factor,
+    Index,
+    is_equal,
+    joined,
+    new_index,
+    of,
+    total,
+)
 from matgrad.index_notation.rules import folded
 from matgrad.index_notation.sums import summed
 from matgrad.inspection.verdicts import Check
@@ -80,18 +91,15 @@ def chained(steps: Iterable[tuple[IndexMatrix, IndexMatrix, IndexMatrix | None]]
 
 def _summed_over(indices: tuple[Index, ...], e: Expression) -> Expression:
     """Σ_kl e"""
-    if not indices:
-        return e
-    k, *others = indices
-    inner = _summed_over(tuple(others), e)
-    return inner if k == FIRST else summed(lambda n: inner.substituted({k: n}), k.size)
+    k = joined(*indices)
+    return summed(lambda n: e.substituted({k: n}), k.size)
 
 
 def jacobian(y: IndexMatrix, x: IndexMatrix) -> IndexMatrix:
     """∂y/∂x, the matrix with the entries ∂y_i/∂x_j, for row or column vectors y and x; x consists of symbols."""
     (m, i), (n, j) = (_axis(v) for v in (y, x))
     entry, k = entry_of(x), new_index(j.size)
-    slope = y.entry.derivative(entry.at(*(k for _ in entry.indices)))
+    slope = y.entry.derivative(entry.at(k))
     return matrix((m, n), lambda row, column: slope.substituted({i: row, k: column}))
 
 

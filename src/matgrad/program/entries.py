@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from matgrad.backends import register_matrix_type
 from matgrad.backends.base import Backend, RecordingError
-from matgrad.index_notation.expressions import FIRST, Entry, Expression, Index, index, multiplied, of
+from matgrad.index_notation.expressions import Entry, Expression, Index, index, multiplied, of
 from matgrad.index_notation.expressions import size as size_of
 from matgrad.index_notation.functions import arbitrary, exact
 from matgrad.index_notation.text import text
@@ -91,7 +91,7 @@ def _entry(value: Value) -> Expression:
 
 
 def indices_of(shape: Shape) -> tuple[Index, ...]:
-    """The indices of the rows and columns of a matrix of this shape."""
+    """The indices of the rows and columns of a matrix of this shape; a product of sizes has a pair of indices."""
     return tuple(index(name, str(size_name(n))) for name, n in zip(("row", "column"), shape, strict=False))
 
 
@@ -133,8 +133,8 @@ class IndexMatrix(RecordedMatrix):
         return self.entry.substituted(dict(zip(self.indices, position, strict=True)))
 
     def __repr__(self) -> str:
-        names = dict(zip(self.indices, "ij", strict=False))
-        return text(self.entry, {i: name for i, name in names.items() if i != FIRST})
+        pairs = zip(self.indices, "ij", strict=False)
+        return text(self.entry, {k: name + "'" * n for i, name in pairs for n, k in enumerate(i.parts)})
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self._description} has no {name}: expected an operation of the table")
