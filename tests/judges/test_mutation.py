@@ -14,7 +14,7 @@ from special_mutants import ATTRIBUTES, LISTED, special_mutants, verdict_of_veri
 import matgrad as mg
 from matgrad import layers, softmax_functions
 from matgrad.judges.sympy_judge import check_layer
-from matgrad.layers import softmax as softmax_layers
+from matgrad.layers import linear
 
 # whose checks take seconds: the proofs have mutants of these in their sample
 SLOW_OWNERS = ("SoftmaxLayer", "LogSoftmaxLayer", "SReLULayer")
@@ -58,10 +58,10 @@ def test_a_patch_reaches_every_reference_and_is_taken_back():
     original = softmax_functions.stable_softmax
     mutant = next(m for m in mutants() if m.target.name == "stable_softmax" and m.kind == "zero")
     with patched(mutant):
-        assert softmax_functions.stable_softmax is softmax_layers.stable_softmax is not original
+        assert softmax_functions.stable_softmax is linear.stable_softmax is not original
     with pytest.raises(KeyError), patched(mutant):
         raise KeyError
-    assert softmax_functions.stable_softmax is softmax_layers.stable_softmax is original
+    assert softmax_functions.stable_softmax is linear.stable_softmax is original
     backpropagate = vars(layers.LinearLayer)["backpropagate"]
     with patched(unchanged(Target(layers.LinearLayer, "backpropagate"))):
         assert vars(layers.LinearLayer)["backpropagate"] is not backpropagate
