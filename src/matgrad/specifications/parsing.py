@@ -195,11 +195,8 @@ def _value(string: str) -> Any:
 
 
 def _equal(value: Any, default: Any) -> bool:
-    """Whether both are equal; an array, which compares element by element, equals no default."""
-    try:
-        return bool(value == default)
-    except (ValueError, TypeError, RuntimeError):
-        return False
+    """Whether both are equal; a matrix, which compares element by element, equals no default."""
+    return getattr(value, "shape", ()) == () and bool(value == default)
 
 
 def _is_number(x: Any) -> bool:
