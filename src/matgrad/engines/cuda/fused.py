@@ -14,14 +14,14 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 from matgrad.backends.base import Array
 from matgrad.engines.cuda import functions, sparse
 from matgrad.engines.cuda.fusion import Group, grouped, located
 from matgrad.engines.cuda.graphs import Launch, run_side_by_side
 from matgrad.engines.cuda.index import Index
-from matgrad.engines.cuda.source import Source, write
-from matgrad.engines.cuda.tiles import method, product_tile
+from matgrad.engines.cuda.source import Source, method, product_tile, write
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.torch_engine import TorchKernels
@@ -64,8 +64,7 @@ class FusedExecutor(Executor):
             self._compile()
 
     def _planned(self, state: State) -> Plan:
-        joins = hasattr(self.kernels, "sparse_gradients")
-        self.groups = grouped(self.program, lambda product: method(product, self.matmul), joins_gradients=joins)
+        self.groups = grouped(self.program, lambda product: method(product, self.matmul))
         self.parts: dict[Value, Buffer] = {}  # memory for the parts of a product
         for product in (group.values[0] for group in self.groups if group.kind == "parts"):
             tile = product_tile(product, self.matmul, "parts", False)
@@ -186,4 +185,4 @@ def _functions() -> dict[str, Any]:
     """The functions that kernels call: those of elementwise operations, and others."""
     called = set().union(*(functions_in(row.scalar) for row in OPERATIONS.values() if row.scalar))
     others = (functions.divide, functions.larger, functions.power, functions.to_tf32, functions.uniform)
-    return {name: functions.function(name) for name in called} | {f.__name__: f for f in others}
+    return {name: getattr(libdevice, name) for name in called} | {f.__name__: f for f in others}
