@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from matgrad.backends import get_backend
-from matgrad.engines.executor import Executor
-from matgrad.engines.kernels import Kernels
+from matgrad.engines.kernels import Executor, Kernels
 from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value

@@ -10,8 +10,7 @@ from typing import Any
 from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.distributed.group import Collectives
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, scalar, signature
-from matgrad.engines.executor import Executor
-from matgrad.engines.kernels import Kernels
+from matgrad.engines.kernels import Executor, Kernels
 from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, flattened, matrices_of, supports_of
 from matgrad.program.computations import Computation, Step

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep
-from matgrad.engines.executor import Executor
-from matgrad.engines.kernels import Kernels, into
+from matgrad.engines.kernels import Executor, Kernels, into
 from matgrad.engines.program import ProgramEngine, ProgramEvaluation
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.computations import Computation, Step

@@ -22,8 +22,7 @@ from matgrad.engines.cuda.fusion import Group, grouped, located
 from matgrad.engines.cuda.graphs import Launch, run_side_by_side
 from matgrad.engines.cuda.index import Index
 from matgrad.engines.cuda.source import Source, method, product_tile, write
-from matgrad.engines.executor import Executor
-from matgrad.engines.kernels import Kernels
+from matgrad.engines.kernels import Executor, Kernels
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import Buffer, Plan

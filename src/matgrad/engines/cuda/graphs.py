@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 
 from matgrad.backends import get_backend
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.foundation.limits import in_words
 from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import Plan
-from matgrad.program.costs import product_cost
+from matgrad.program.models import product_cost
 from matgrad.program.program import Program, Value
 
 # what one replay does at most: so the inputs stay in the cache, and the host hears an interrupt in time
