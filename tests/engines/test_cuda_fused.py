@@ -181,13 +181,6 @@ def test_sums_of_nothing_are_0(shape: tuple[int, int]):
     assert_state(Program({"X": X, "n": n, "c": c, "r": r}, new), {"n": (), "c": (1, shape[1]), "r": (shape[0], 1)})
 
 
-def test_matrices_must_be_stored_by_rows():
-    X, W = given(X=(2, 3), W=(2, 3))
-    program = Program({"X": X, "W": W}, {"W": value("add", (2, 3), X, W)})
-    with pytest.raises(ValueError, match="W: expected rows that follow each other in memory, found strides"):
-        fused.FusedExecutor(program, KERNELS, {"W": torch.zeros(3, 2).T})
-
-
 # -- training ------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Execution of programs by kernels: operations that a framework supplies, and that write to a given matrix, in place."""
+"""Programs run by kernels: operations that a framework supplies, and that write to a given matrix."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 

@@ -24,7 +24,7 @@ from matgrad.engines.cuda.index import Index
 from matgrad.engines.cuda.source import Source, method, product_tile, write
 from matgrad.engines.kernels import Executor, Kernels
 from matgrad.engines.torch_engine import TorchKernels
-from matgrad.layers.state import State, matrices_of
+from matgrad.layers.state import State
 from matgrad.program.buffers import Buffer, Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
@@ -105,12 +105,6 @@ class FusedExecutor(Executor):
         if not isinstance(x, Buffer) or not x.is_flipped:
             return super()._empty(x)
         return torch.empty_strided(x.shape, x.strides, dtype=getattr(torch, x.dtype), device=self._like.device)
-
-    def bind(self, state: State) -> None:
-        for name, X in matrices_of(state).items():
-            if not X.is_contiguous():
-                raise ValueError(f"{name}: expected rows that follow each other in memory, found strides {X.stride()}")
-        super().bind(state)
 
     def _calls(self) -> list[tuple[Callable[..., None], list[Any]]]:
         return [(kernel, [self.slots[i] for i in (out, *operands)]) for kernel, out, operands in self.code]
