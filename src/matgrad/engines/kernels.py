@@ -239,23 +239,20 @@ class Executor:
     def execute(self, **inputs: Any) -> State:
         """Run the program once."""
         self._give(inputs)
-        self.kernels.run(self.code, self.slots)
+        if self.seconds:
+            self._run_timed()
+        else:
+            self.kernels.run(self.code, self.slots)
         self.runs += 1
         return {name: self.slots[slot] for name, slot in self.output_slots.items()}
 
     def time(self) -> None:
         """Measure the seconds of every value from now on, with a clock that waits for results on a device."""
-        wait, seconds = self.kernels.backend.wait, self.seconds
+        self.seconds = dict.fromkeys(self.computed, 0.0)
 
-        def timed(kernel: Callable[..., None], value: Value) -> Callable[..., None]:
-            def timed_kernel(out: Array, *operands: Any) -> None:
-                start = time.perf_counter()
-                kernel(out, *operands)
-                wait(out)
-                seconds[value] += time.perf_counter() - start
-
-            seconds[value] = 0.0
-            return timed_kernel
-
-        pairs = zip(self.code, self.computed, strict=True)
-        self.code = [(timed(kernel, value), out, operands) for (kernel, out, operands), value in pairs]
+    def _run_timed(self) -> None:
+        for instruction, value in zip(self.code, self.computed, strict=True):
+            start = time.perf_counter()
+            self.kernels.run([instruction], self.slots)
+            self.kernels.backend.wait(self.slots[instruction[1]])
+            self.seconds[value] += time.perf_counter() - start
