@@ -91,10 +91,10 @@ def poisoned(kernels: type[Kernels], backend: str) -> Kernels:
             X[...] = float("nan") if dtype.startswith("float") else -(2**31)
             return X
 
-        def run(self, code, slots):
-            for instruction in code:
-                check_overlap(slots[instruction[1]], [slots[i] for i in instruction[2]])
-                super().run([instruction], slots)
+        def run(self, calls):
+            for kernel, (out, *operands) in calls:
+                check_overlap(out, operands)
+                super().run([(kernel, [out, *operands])])
 
     return Poisoned(get_backend(backend))
 

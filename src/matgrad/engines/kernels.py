@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Array, Backend, Scalar
@@ -18,6 +18,9 @@ from matgrad.program.shapes import Shape
 if TYPE_CHECKING:
     from matgrad.engines.sharded import Exchange
     from matgrad.sparse.support import Support
+
+
+Call = tuple[Callable[..., None], list[Any]]  # a kernel, and what it writes and reads
 
 
 def into(function: Callable[..., Any], **options: Any) -> Callable[..., None]:
@@ -121,10 +124,10 @@ class Kernels(ABC):
         """uniform(m, n, seed, count)_S"""
         self.copy(out, self.backend.uniform_on(S, seed, count, out))
 
-    def run(self, code: list[tuple[Callable[..., None], int, tuple[int, ...]]], slots: list[Any]) -> None:
-        """Execute the instructions (kernel, slot of the result, slots of the operands)."""
-        for kernel, out, operands in code:
-            kernel(slots[out], *[slots[i] for i in operands])
+    def run(self, calls: Iterable[Call]) -> None:
+        """Call the kernels."""
+        for kernel, arguments in calls:
+            kernel(*arguments)
 
 
 # -- programs ----------------------------------------------------------------------------------------------
@@ -146,76 +149,61 @@ class Executor:
         self._arrays: State = {} if exchange is None else exchange.arrays
         self._like: Any = next(iter(matrices_of(state).values()), None)
         self._memory: dict[Key, Array] = {}  # of its own
-        self._slots: dict[Key, int] = {}  # where `slots` has what belongs to a key
         self.plan = self._planned(state)
-        self.code: list[tuple[Callable[..., None], int, tuple[int, ...]]] = []
-        self.computed: list[Value] = []  # the value that each instruction computes
-        for instruction in self.plan.instructions:
-            kernel, value, (out, *operands) = self._kernel_for(instruction)
-            self.code.append((kernel, out, tuple(operands)))
-            self.computed.append(value)
+        self.code = [self._kernel_for(instruction) for instruction in self.plan.instructions]
         holder = {self.plan.buffers[value]: value for value in program.outputs.values()}
-        for to, source in self.plan.copies:
-            self.code.append((kernels.copy, self._slot(to), (self._slot(source),)))
-            self.computed.append(holder[source])
+        self.code += [(kernels.copy, holder[source], [to, source]) for to, source in self.plan.copies]
         self.bind(state)
 
     def _planned(self, state: State) -> Plan:
         """What is computed at once, and in which memory."""
         return Plan(self.program)
 
-    def _kernel_for(self, instruction: Any) -> tuple[Callable[..., None], Value, list[int]]:
-        """The kernel of an instruction, the value that it computes, and the slots of its arguments."""
+    def _kernel_for(self, instruction: Any) -> tuple[Callable[..., None], Value, list[Key]]:
+        """The kernel of an instruction, the value that it computes, and the keys of its arguments."""
         (value,) = instruction.written
-        out = self._slot(value)
+        out = self._key(value)
         if value.kind != "collective":
-            return getattr(self.kernels, value.operation), value, [out, *(self._slot(x, value) for x in value.operands)]
+            return getattr(self.kernels, value.operation), value, [out, *(self._key(x, value) for x in value.operands)]
         exchange = self.exchange
         if exchange is None:
             raise ValueError(f"{value.operation}: the program of a rank cannot run without other ranks")
         return lambda out: exchange.perform(value), value, [out]
 
-    def _slot(self, x: Value | Buffer, user: Value | None = None) -> int:
-        """The slot of a buffer, or of an operand of a value."""
-        key: Key = self.plan.buffers.get(x, x) if isinstance(x, Value) else x
-        if isinstance(key, Value) and key.kind == "view":
-            self._slot(key.operands[0], key)  # which is bound first
-        if isinstance(key, Value) and key.number is not None and user and OPERATIONS[user.operation].takes_numbers:
-            key = key.number
-        return self._slots.setdefault(key, len(self._slots))
+    def _key(self, x: Value | Buffer, user: Value | None = None) -> Key:
+        """The key of a buffer, or of an operand of a value."""
+        if isinstance(x, Value) and x.number is not None and user and OPERATIONS[user.operation].takes_numbers:
+            return x.number
+        return self.plan.buffers.get(x, x) if isinstance(x, Value) else x
 
     def bind(self, state: State) -> None:
         """Go on with other matrices and supports of the same sizes."""
         self.state = state
-        self.slots: list[Any] = []  # the operands of the kernels: matrices, views, supports and numbers
-        self.views: list[tuple[int, Value, int]] = []  # of inputs: slot, view, slot of its operand
-        self.input_slots: dict[str, int] = {}  # of what is not part of the state
-        self.output_slots: dict[str, int] = {}
-        for slot, key in enumerate(self._slots):
-            self.slots.append(self._content(slot, key))
+        self.calls: list[Call] = []
+        self.given: list[tuple[list[Any], int, Key]] = []  # arguments that are inputs or views of them, and which
+        for kernel, _, keys in self.code:
+            arguments = [self._found(key, {}) for key in keys]
+            self.given += [(arguments, k, key) for k, key in enumerate(keys) if arguments[k] is None]
+            self.calls.append((kernel, arguments))
+        own = self.program.outputs.keys() - self.program.inputs.keys()
+        self.outputs: State = {name: self._found(self.plan.homes[name], {}) for name in own}
 
-    def _content(self, slot: int, key: Key) -> Any:
-        """What is in a slot; nothing yet if it belongs to an input."""
+    def _found(self, key: Key, inputs: State) -> Any:
+        """What a key stands for; None if that is an input, or a view of one, which is not given."""
         if not isinstance(key, Buffer | Value):
             return key
         if isinstance(key, Value) and key.kind == "view":
-            operand = self._slot(key.operands[0], key)
-            if self.slots[operand] is not None:
-                return self._view(key, self.slots[operand])
-            self.views.append((slot, key, operand))
-            return None
+            X = self._found(self._key(key.operands[0]), inputs)
+            return None if X is None else X.T if key.operation == "transpose" else self.kernels.repeat(X, key.shape)
         if isinstance(key, Value) and key.support is not None:
             return key.support
         is_number = isinstance(key, Value) and key.operation == "number"  # whose name, if any, is not that of a matrix
         name = "" if is_number else key.name
-        for given in (self.state, self._arrays):
+        for given in (inputs, self.state, self._arrays):
             if name in given:
                 return given[name]
         if name in self.program.inputs or (isinstance(key, Value) and not is_number):
-            self.input_slots[name] = slot
             return None
-        if name:
-            self.output_slots[name] = slot
         if key not in self._memory:
             self._memory[key] = self._empty(key)
             if isinstance(key, Value):
@@ -225,16 +213,10 @@ class Executor:
     def _empty(self, x: Buffer | Value) -> Array:
         return self.kernels.empty(x.shape, x.dtype, self._like)
 
-    def _view(self, value: Value, X: Any) -> Any:
-        """X as transposed or repeated by a view."""
-        return X.T if value.operation == "transpose" else self.kernels.repeat(X, value.shape)
-
     def _give(self, inputs: State) -> None:
-        """Put the inputs and their views into their slots."""
-        for name, slot in self.input_slots.items():
-            self.slots[slot] = inputs[name]
-        for slot, view, operand in self.views:
-            self.slots[slot] = self._view(view, self.slots[operand])
+        """Put the inputs and their views among the arguments."""
+        for arguments, k, key in self.given:
+            arguments[k] = self._found(key, inputs)
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once."""
@@ -242,17 +224,17 @@ class Executor:
         if self.seconds:
             self._run_timed()
         else:
-            self.kernels.run(self.code, self.slots)
+            self.kernels.run(self.calls)
         self.runs += 1
-        return {name: self.slots[slot] for name, slot in self.output_slots.items()}
+        return self.outputs
 
     def time(self) -> None:
         """Measure the seconds of every value from now on, with a clock that waits for results on a device."""
-        self.seconds = dict.fromkeys(self.computed, 0.0)
+        self.seconds = {value: 0.0 for _, value, _ in self.code}
 
     def _run_timed(self) -> None:
-        for instruction, value in zip(self.code, self.computed, strict=True):
+        for call, (_, value, _) in zip(self.calls, self.code, strict=True):
             start = time.perf_counter()
-            self.kernels.run([instruction], self.slots)
-            self.kernels.backend.wait(self.slots[instruction[1]])
+            self.kernels.run([call])
+            self.kernels.backend.wait(call[1][0])
             self.seconds[value] += time.perf_counter() - start

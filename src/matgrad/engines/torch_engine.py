@@ -87,9 +87,9 @@ class TorchKernels(Kernels):
     def repeat(self, x, shape):
         return x.expand(shape)
 
-    def run(self, code, slots):
+    def run(self, calls):
         with torch.no_grad():
-            super().run(code, slots)
+            super().run(calls)
 
     def copy(self, out, X):
         out.copy_(X)

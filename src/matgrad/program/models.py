@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array, Matrix
 from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -58,7 +58,7 @@ def program(
     return optimized(recorded) if fused else recorded
 
 
-def _zeros(M: MultilayerPerceptron, N: int) -> list[Matrix]:
+def _zeros(M: MultilayerPerceptron, N: int) -> list[Array]:
     """A batch X, T of N examples, of which only the shapes matter."""
     sizes = M.layers[0].input_size, M.layers[-1].output_size
     return [M.backend.from_numpy(np.zeros((N, n), M.dtype), M.device) for n in sizes]
