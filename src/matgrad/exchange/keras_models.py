@@ -30,7 +30,12 @@ from matgrad.exchange.chain import FUNCTIONS, Operation, chain_of, counterpart, 
 from matgrad.foundation.files import naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.foundation.writing import atomic_write
-from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
+from matgrad.layers import (
+    BatchNormalizationLayer,
+    DropoutLayer,
+    LayerNormalizationLayer,
+    RMSNormalizationLayer,
+)
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 if TYPE_CHECKING:
@@ -53,59 +58,49 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
     model = keras.Sequential([keras.Input((M.layers[0].input_size,), dtype=M.dtype)])
     for where, operation in chain_of(M):
         with naming(where):
-            cls, settings = counterpart(WRITERS, operation, "Keras has no such layer")(operation, M.dtype)
-            layer = getattr(keras.layers, cls)(**settings, dtype=M.dtype)
-            model.add(layer)
-            if isinstance(operation, chain.Affine):
-                layer.set_weights([chain.dense(operation.W).T, operation.b])
-            elif isinstance(operation, chain.Normalizing):
-                layer.set_weights(chain.rows_of(operation))
+            kind, settings, *weights = counterpart(WRITERS, operation, "Keras has no such layer")(operation)
+            model.add(getattr(keras.layers, kind)(**settings, dtype=M.dtype))
+            model.layers[-1].set_weights(weights)
     return model
 
 
-Layer = tuple[str, dict[str, Any]]  # its class and its settings
-
-
-def _squared(x: chain.Normalize, dtype: str) -> Layer:
+def _squared(x: chain.Normalize) -> Written:
     """A normalization, of which Keras keeps the squares of the scales."""
-    offset, scale = (A[0].astype(dtype) for A in (x.normalization.offset, x.normalization.scale))
     with np.errstate(over="ignore", under="ignore"):
-        variance = scale * scale
-    if (scale < SMALLEST).any() or (np.sqrt(variance) != scale).any():
+        variance = x.scale * x.scale
+    if (x.scale < SMALLEST).any() or (np.sqrt(variance) != x.scale).any():
         raise ValueError(f"Keras keeps the squares of scales, expected scales from {SMALLEST:g} to 1e19")
-    return "Normalization", {"mean": offset, "variance": variance, "invert": isinstance(x, chain.Denormalize)}
+    return "Normalization", {"mean": x.offset, "variance": variance, "invert": isinstance(x, chain.Denormalize)}
 
 
-def _leaky(alpha: float) -> Layer:
-    if alpha < 0:
-        raise ValueError(f"has a slope of {alpha:g}, which is negative; Keras has positive ones only")
-    return "LeakyReLU", {"negative_slope": alpha}
+def _piecewise(kind: str, setting: str, x: float) -> Written:
+    if x < 0:
+        raise ValueError(f"has the number {x:g}, which is negative; Keras has positive ones only")
+    return kind, {setting: x}
 
 
-def _thresholded(f: af.TReLUActivation, dtype: str) -> Layer:
-    if f.epsilon <= 0:
-        raise ValueError(f"has the threshold {f.epsilon:g}; Keras has positive ones only")
-    return "ReLU", {"threshold": chain.below(f.epsilon, dtype)}
-
-
-WRITERS: dict[type, Callable[[Any, str], Layer]] = {
-    chain.Affine: lambda x, dtype: ("Dense", {"units": x.W.shape[0], "kernel_initializer": "zeros"}),
-    chain.Softmax: lambda x, dtype: ("Softmax", {}),
-    chain.LogSoftmax: lambda x, dtype: ("Activation", {"activation": "log_softmax"}),
-    BatchNormalizationLayer: lambda x, dtype: (
+Written = tuple[Any, ...]  # the class of a layer, its settings and its weights
+WRITERS: dict[type, Callable[[Any], Written]] = {
+    **dict.fromkeys(
+        chain.LINEAR,
+        lambda x: ("Dense", {"units": x.output_size, "kernel_initializer": "zeros"}, chain.dense(x.W).T, x.b[0]),
+    ),
+    chain.Softmax: lambda x: ("Softmax", {}),
+    chain.LogSoftmax: lambda x: ("Activation", {"activation": "log_softmax"}),
+    BatchNormalizationLayer: lambda x: (
         "BatchNormalization",
         {"epsilon": x.epsilon, "momentum": chain.complement(x.momentum)},
+        *chain.rows_of(x),
     ),
-    LayerNormalizationLayer: lambda x, dtype: ("LayerNormalization", {"epsilon": x.epsilon}),
-    RMSNormalizationLayer: lambda x, dtype: ("RMSNormalization", {"epsilon": x.epsilon}),
-    chain.Dropout: lambda x, dtype: ("Dropout", {"rate": x.rate}),
+    LayerNormalizationLayer: lambda x: ("LayerNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
+    RMSNormalizationLayer: lambda x: ("RMSNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
+    DropoutLayer: lambda x: ("Dropout", {"rate": x.dropout}),
     chain.Normalize: _squared,
     chain.Denormalize: _squared,
-    af.LeakyReLUActivation: lambda f, dtype: _leaky(chain.slope_of(f)),
-    af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha),
-    af.TReLUActivation: _thresholded,
-    af.ELUActivation: lambda f, dtype: ("ELU", {"alpha": f.alpha}),
-    **dict.fromkeys(FUNCTIONS, lambda f, dtype: ("Activation", {"activation": FUNCTIONS[type(f)].lower()})),
+    af.AllReLUActivation: lambda f: _piecewise("LeakyReLU", "negative_slope", f.alpha),
+    af.TReLUActivation: lambda f: _piecewise("ReLU", "threshold", f.epsilon),
+    af.ELUActivation: lambda f: ("ELU", {"alpha": f.alpha}),
+    **dict.fromkeys(FUNCTIONS, lambda f: ("Activation", {"activation": FUNCTIONS[type(f)].lower()})),
 }
 
 
@@ -334,7 +329,7 @@ def _dense(layer: Part) -> list[Operation]:
     K = W.shape[1]
     if layer.config["units"] != K:
         raise ValueError(f"found units={layer.config['units']!r}, expected {K}")
-    return [chain.Affine(W.T, arrays.get("bias", np.zeros(K, W.dtype))), *_activation(layer)]
+    return [chain.linear(W.T, arrays.get("bias")), *_activation(layer)]
 
 
 def _activation(layer: Part) -> list[Operation]:
@@ -348,7 +343,7 @@ def _normalizing(layer: Part) -> list[Operation]:
     """A normalization of columns or rows, with γ or β only where an option says so."""
     cls = chain.NORMALIZING[layer.kind]
     without = {name for name, option in (("gamma", "scale"), ("beta", "center")) if not layer.config.get(option, True)}
-    rows = layer.named(*(name for name in chain.row_names(cls) if name not in without))
+    rows = layer.named(*(name for name in (*cls.parameters, *cls.buffers) if name not in without))
     if not rows:
         raise ValueError("found scale=False and center=False, expected one of them to be True")
     momentum = layer.config.get("momentum")
@@ -363,8 +358,8 @@ def _relu(layer: Part) -> list[Operation]:
     if slope and threshold:
         raise ValueError(f"found negative_slope={slope} and threshold={threshold}, expected one of them to be 0")
     if threshold:
-        return [af.TReLUActivation(chain.above(threshold, layer.dtype))]
-    return [chain.with_slope(slope) if slope else af.ReLUActivation()]
+        return [af.TReLUActivation(threshold)]
+    return [af.AllReLUActivation(slope) if slope else af.ReLUActivation()]
 
 
 def _normalization(layer: Part) -> list[Operation]:
@@ -376,14 +371,13 @@ def _normalization(layer: Part) -> list[Operation]:
         scale = np.sqrt(variance)
     if mean.ndim != 1 or not (scale >= SMALLEST).all():
         raise ValueError("expected a mean and a variance, not near 0, for every column")
-    normalization = chain.normalization_of(mean, scale)
-    return [chain.Denormalize(normalization) if layer.config["invert"] else chain.Normalize(normalization)]
+    return [chain.Denormalize(mean, scale) if layer.config["invert"] else chain.Normalize(mean, scale)]
 
 
 ACTIVATIONS: dict[str, Callable[[], Any]] = {
     **{name.lower(): function for function, name in chain.FUNCTIONS.items()},
     "linear": lambda: None,
-    "leaky_relu": lambda: chain.with_slope(0.2),
+    "leaky_relu": lambda: af.AllReLUActivation(0.2),
     "elu": af.ELUActivation,
     "softmax": chain.Softmax,
     "log_softmax": chain.LogSoftmax,
@@ -395,10 +389,10 @@ READERS: dict[str, Callable[[Part], list[Operation]]] = {
     "Normalization": _normalization,
     "Dense": _dense,
     **dict.fromkeys(chain.NORMALIZING, _normalizing),
-    "Dropout": lambda layer: [chain.Dropout(layer.number("rate"))],
+    "Dropout": lambda layer: [DropoutLayer(1, dropout=layer.number("rate"))],
     "Activation": _activation,
     "ReLU": _relu,
-    "LeakyReLU": lambda layer: [chain.with_slope(layer.number("negative_slope"))],
+    "LeakyReLU": lambda layer: [af.AllReLUActivation(layer.number("negative_slope"))],
     "ELU": lambda layer: [af.ELUActivation(layer.number("alpha"))],
     "Softmax": lambda layer: [chain.Softmax()],
 }

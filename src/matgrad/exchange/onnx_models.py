@@ -110,21 +110,18 @@ def _normalization_of_rows(graph: _Graph, x: LayerNormalizationLayer | RMSNormal
 
 
 WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
-    chain.Affine: lambda graph, x: graph.add("Gemm", x.W, x.b, transB=1),
+    **dict.fromkeys(chain.LINEAR, lambda graph, x: graph.add("Gemm", x.W, x.b[0], transB=1)),
     chain.Softmax: lambda graph, x: graph.add("Softmax", axis=1),
     chain.LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
     BatchNormalizationLayer: _batch_normalization,
     LayerNormalizationLayer: _normalization_of_rows,
     RMSNormalizationLayer: _normalization_of_rows,
-    chain.Normalize: lambda graph, x: graph.add("Sub", x.normalization.offset).add("Div", x.normalization.scale),
-    chain.Denormalize: lambda graph, x: graph.add("Mul", x.normalization.scale).add("Add", x.normalization.offset),
+    chain.Normalize: lambda graph, x: graph.add("Sub", x.offset[None]).add("Div", x.scale[None]),
+    chain.Denormalize: lambda graph, x: graph.add("Mul", x.scale[None]).add("Add", x.offset[None]),
     **dict.fromkeys(chain.FUNCTIONS, lambda graph, f: graph.add(chain.FUNCTIONS[type(f)].capitalize())),
     # PRelu has its slope in the dtype of the model, LeakyRelu in float32
-    af.LeakyReLUActivation: lambda graph, f: graph.add("PRelu", np.array([chain.slope_of(f)])),
     af.AllReLUActivation: lambda graph, f: graph.add("PRelu", np.array([f.alpha])),
-    af.TReLUActivation: lambda graph, f: graph.add(
-        "ThresholdedRelu", alpha=graph.number(chain.below(f.epsilon, graph.dtype))
-    ),
+    af.TReLUActivation: lambda graph, f: graph.add("ThresholdedRelu", alpha=graph.number(f.epsilon)),
     af.SiLUActivation: lambda graph, f: graph.add("Sigmoid").add("Mul", graph.nodes[-1].input[0]),
     af.ELUActivation: lambda graph, f: graph.add("Elu", alpha=graph.number(float(f.alpha))),
 }
@@ -287,7 +284,7 @@ def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
         raise ValueError(f"the last node has the output {graph.last!r}, expected {graph.output!r}")
 
 
-def _affine(node: Node) -> chain.Affine:
+def _affine(node: Node) -> Operation:
     """X Wᵀ + 1_N b, with a b that is repeated where ONNX repeats it, and 0 where there is none."""
     W, *bias = node.matrices(1, 2)
     if node.kind == "MatMul" and (add := node.graph.follow("Add")):
@@ -296,9 +293,8 @@ def _affine(node: Node) -> chain.Affine:
         raise ValueError(f"found weights of shape {W.shape}, expected a matrix")
     if not (is_transposed := node.attribute("transB", 0)) and isinstance(W, SparseMatrix):
         raise ValueError("found transposed sparse weights, expected those of a Gemm with transB=1")
-    W = W if is_transposed else W.T
-    b = _row(bias[0]) if bias else np.zeros(1, W.dtype)
-    return chain.Affine(W, np.repeat(b, W.shape[0]) if len(b) == 1 else b)
+    W, b = W if is_transposed else W.T, _row(bias[0]) if bias else None
+    return chain.linear(W, np.repeat(b, W.shape[0]) if b is not None and len(b) == 1 else b)
 
 
 def _row(A: Any) -> np.ndarray:
@@ -311,7 +307,7 @@ def _row(A: Any) -> np.ndarray:
 def _normalizing(node: Node) -> Operation:
     """A normalization of columns or rows; that of rows may lack β."""
     cls = chain.NORMALIZING[node.kind]
-    names = chain.row_names(cls)
+    names = (*cls.parameters, *cls.buffers)
     rows = [_row(A) for A in node.matrices(len(names) - (cls is LayerNormalizationLayer), len(names))]
     settings = {"epsilon": node.attribute("epsilon", 1e-5)}
     if cls is BatchNormalizationLayer:
@@ -323,7 +319,7 @@ def _prelu(node: Node) -> Operation:
     (slope,) = node.matrices(1, 1)
     if not isinstance(slope, np.ndarray) or slope.size != 1:
         raise ValueError("found several slopes, expected one")
-    return chain.with_slope(node.number_of(slope.item()))
+    return af.AllReLUActivation(node.number_of(slope.item()))
 
 
 def _sigmoid(node: Node) -> Operation:
@@ -340,9 +336,7 @@ def _normalization(node: Node) -> chain.Normalize:
     if after is None:
         raise ValueError("expected a Sub, then a Div, or a Mul, then an Add, as in a normalization")
     second = _row(*after.matrices(1, 1, commutes=is_inverse))
-    if is_inverse:
-        return chain.Denormalize(chain.normalization_of(second, first))
-    return chain.Normalize(chain.normalization_of(first, second))
+    return chain.Denormalize(second, first) if is_inverse else chain.Normalize(first, second)
 
 
 def _gelu(node: Node) -> Operation:
@@ -361,9 +355,9 @@ READERS: dict[str, Callable[[Node], Operation | None]] = {
     "Mul": _normalization,
     **{name.capitalize(): always(function) for function, name in chain.FUNCTIONS.items() if name != "SiLU"},
     "Swish": always(af.SiLUActivation),
-    "LeakyRelu": lambda node: chain.with_slope(node.attribute("alpha", 0.01)),
+    "LeakyRelu": lambda node: af.AllReLUActivation(node.attribute("alpha", 0.01)),
     "PRelu": _prelu,
-    "ThresholdedRelu": lambda node: af.TReLUActivation(chain.above(node.attribute("alpha", 1.0), node.graph.dtype)),
+    "ThresholdedRelu": lambda node: af.TReLUActivation(node.attribute("alpha", 1.0)),
     "Sigmoid": _sigmoid,
     "Gelu": _gelu,
     "Elu": lambda node: af.ELUActivation(node.attribute("alpha", 1.0)),

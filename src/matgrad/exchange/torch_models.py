@@ -24,12 +24,18 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import FUNCTIONS, Operation, always, chain_of, counterpart, model_of, normalizing, rows_of
+from matgrad.exchange.chain import FUNCTIONS, Operation, always, chain_of, counterpart, dense, model_of, rows_of
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.foundation.writing import atomic_write
-from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
+from matgrad.layers import (
+    BatchNormalizationLayer,
+    DropoutLayer,
+    LayerNormalizationLayer,
+    LinearLayer,
+    RMSNormalizationLayer,
+)
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -37,7 +43,7 @@ from matgrad.specifications.models import create_model, model_bytes
 from matgrad.storage.models import model_description, read_description, with_information
 
 DESCRIPTION = "exchange"  # its name in the header of a file
-LINEAR = 40.0  # where ln(1 + e^x) is x, also in float64
+STRAIGHT = 40.0  # where ln(1 + e^x) is x, also in float64
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -48,11 +54,11 @@ class _Rows(nn.Module):
     offset: torch.Tensor
     scale: torch.Tensor
 
-    def __init__(self, normalization: Normalization, dtype: torch.dtype) -> None:
+    def __init__(self, x: chain.Normalize) -> None:
         super().__init__()
-        self.kind = normalization.kind
-        self.register_buffer("offset", torch.tensor(normalization.offset, dtype=dtype))
-        self.register_buffer("scale", torch.tensor(normalization.scale, dtype=dtype))
+        self.kind = x.kind
+        self.register_buffer("offset", torch.tensor(x.offset[None]))
+        self.register_buffer("scale", torch.tensor(x.scale[None]))
 
     def extra_repr(self) -> str:
         return self.kind
@@ -82,16 +88,15 @@ def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
     modules = []
     for where, operation in chain_of(M):
         with naming(where):
-            modules.append(counterpart(WRITERS, operation, "PyTorch has no such module")(operation, M.dtype))
+            modules.append(counterpart(WRITERS, operation, "PyTorch has no such module")(operation))
     return nn.Sequential(*modules).to(M.device if M.backend.name == "torch" else None).train(M.training)
 
 
-def _linear(affine: chain.Affine, dtype: str) -> nn.Linear:
-    K, D = affine.W.shape
-    module = _filled(skip_init(nn.Linear, D, K), chain.dense(affine.W), affine.b)
-    if isinstance(affine.W, SparseMatrix):
-        ones = SparseMatrix(affine.W.support, np.ones_like(affine.W.values))
-        prune.custom_from_mask(module, "weight", torch.tensor(ones.to_dense()))
+def _linear(layer: LinearLayer) -> nn.Linear:
+    W = layer.W
+    module = _filled(skip_init(nn.Linear, layer.input_size, layer.output_size), dense(W), layer.b[0])
+    if isinstance(W, SparseMatrix):
+        prune.custom_from_mask(module, "weight", torch.tensor(W.with_values(np.ones_like(W.values)).to_dense()))
     return module
 
 
@@ -102,22 +107,21 @@ def _filled(module: Module, *arrays: np.ndarray) -> Module:
     return module
 
 
-WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
-    chain.Affine: _linear,
-    chain.Softmax: lambda x, dtype: nn.Softmax(dim=1),
-    chain.LogSoftmax: lambda x, dtype: nn.LogSoftmax(dim=1),
-    BatchNormalizationLayer: lambda x, dtype: _filled(nn.BatchNorm1d(x.input_size, x.epsilon, x.momentum), *rows_of(x)),
-    LayerNormalizationLayer: lambda x, dtype: _filled(nn.LayerNorm(x.input_size, x.epsilon), *rows_of(x)),
-    RMSNormalizationLayer: lambda x, dtype: _filled(nn.RMSNorm(x.input_size, x.epsilon), *rows_of(x)),
-    chain.Dropout: lambda x, dtype: nn.Dropout(x.rate),
-    chain.Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
-    chain.Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
+WRITERS: dict[type, Callable[[Any], nn.Module]] = {
+    **dict.fromkeys(chain.LINEAR, _linear),
+    chain.Softmax: lambda x: nn.Softmax(dim=1),
+    chain.LogSoftmax: lambda x: nn.LogSoftmax(dim=1),
+    BatchNormalizationLayer: lambda x: _filled(nn.BatchNorm1d(x.input_size, x.epsilon, x.momentum), *rows_of(x)),
+    LayerNormalizationLayer: lambda x: _filled(nn.LayerNorm(x.input_size, x.epsilon), *rows_of(x)),
+    RMSNormalizationLayer: lambda x: _filled(nn.RMSNorm(x.input_size, x.epsilon), *rows_of(x)),
+    DropoutLayer: lambda x: nn.Dropout(x.dropout),
+    chain.Normalize: NormalizeInputs,
+    chain.Denormalize: DenormalizeOutputs,
     **{function: always(getattr(nn, name)) for function, name in FUNCTIONS.items()},
-    af.LeakyReLUActivation: lambda f, dtype: nn.LeakyReLU(chain.slope_of(f)),
-    af.AllReLUActivation: lambda f, dtype: nn.LeakyReLU(f.alpha),
-    af.TReLUActivation: lambda f, dtype: nn.Threshold(chain.below(f.epsilon, dtype), 0.0),
-    af.ELUActivation: lambda f, dtype: nn.ELU(f.alpha),
-    af.SoftplusActivation: lambda f, dtype: nn.Softplus(threshold=LINEAR),
+    af.AllReLUActivation: lambda f: nn.LeakyReLU(f.alpha),
+    af.TReLUActivation: lambda f: nn.Threshold(f.epsilon, 0.0),
+    af.ELUActivation: lambda f: nn.ELU(f.alpha),
+    af.SoftplusActivation: lambda f: nn.Softplus(threshold=STRAIGHT),
 }
 
 
@@ -181,14 +185,14 @@ def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from _flat(f"{name}.{key}" if name else key, part)
 
 
-def _affine(module: nn.Linear, dtype: str) -> chain.Affine:
+def _linear_of(module: nn.Linear, dtype: str) -> Operation:
     if hasattr(module, "bias_mask"):
         raise ValueError("the bias is pruned; expected masks of weights only")
-    b = _array(module.bias) if module.bias is not None else np.zeros(module.out_features, dtype)
+    b = None if module.bias is None else _array(module.bias)
     if not hasattr(module, "weight_mask"):
-        return chain.Affine(_array(module.weight), b)
+        return chain.linear(_array(module.weight), b)
     support = Support.from_mask(_array(module.weight_mask) != 0)
-    return chain.Affine(SparseMatrix.from_dense(_array(module.weight_orig), support), b)
+    return chain.linear(SparseMatrix.from_dense(_array(module.weight_orig), support), b)
 
 
 ROWS = {"weight": "gamma", "bias": "beta", "running_mean": "running_mean", "running_var": "running_variance"}
@@ -198,15 +202,11 @@ def _normalizing(cls: type, module: Any, dtype: str) -> Operation:
     """A normalization of columns or rows; where it has no ε, it has that of the dtype."""
     rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
     epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
-    if cls is not BatchNormalizationLayer:
-        return normalizing(cls, rows, module.normalized_shape[-1], dtype, epsilon=epsilon)
+    if not isinstance(module, nn.BatchNorm1d):
+        return chain.normalizing(cls, rows, module.normalized_shape[-1], dtype, epsilon=epsilon)
     if module.momentum is None or not module.track_running_stats:
         raise ValueError("expected track_running_stats=True, and a number for momentum")
-    return normalizing(cls, rows, module.num_features, dtype, epsilon=epsilon, momentum=module.momentum)
-
-
-def _normalization(cls: type[chain.Normalize], module: _Rows, dtype: str) -> Operation:
-    return cls(chain.normalization_of(_array(module.offset), _array(module.scale), module.kind))
+    return chain.normalizing(cls, rows, module.num_features, dtype, epsilon=epsilon, momentum=module.momentum)
 
 
 def _gelu(module: nn.GELU, dtype: str) -> Operation:
@@ -217,18 +217,18 @@ def _gelu(module: nn.GELU, dtype: str) -> Operation:
 
 READERS: dict[type, Callable[[Any, str], Operation | None]] = {
     nn.Flatten: lambda module, dtype: None,
-    nn.Linear: _affine,
+    nn.Linear: _linear_of,
     nn.Softmax: always(chain.Softmax),
     nn.LogSoftmax: always(chain.LogSoftmax),
     nn.BatchNorm1d: partial(_normalizing, BatchNormalizationLayer),
     nn.LayerNorm: partial(_normalizing, LayerNormalizationLayer),
     nn.RMSNorm: partial(_normalizing, RMSNormalizationLayer),
-    nn.Dropout: lambda module, dtype: chain.Dropout(module.p),
-    NormalizeInputs: partial(_normalization, chain.Normalize),
-    DenormalizeOutputs: partial(_normalization, chain.Denormalize),
+    nn.Dropout: lambda module, dtype: DropoutLayer(1, dropout=module.p),
+    NormalizeInputs: lambda module, dtype: chain.Normalize(*map(_row, module.buffers()), module.kind),
+    DenormalizeOutputs: lambda module, dtype: chain.Denormalize(*map(_row, module.buffers()), module.kind),
     **{getattr(nn, name): always(function) for function, name in FUNCTIONS.items()},
-    nn.LeakyReLU: lambda module, dtype: chain.with_slope(module.negative_slope),
-    nn.Threshold: lambda module, dtype: af.TReLUActivation(chain.above(module.threshold, dtype)),
+    nn.LeakyReLU: lambda module, dtype: af.AllReLUActivation(module.negative_slope),
+    nn.Threshold: lambda module, dtype: af.TReLUActivation(module.threshold),
     nn.GELU: _gelu,
     nn.ELU: lambda module, dtype: af.ELUActivation(module.alpha),
 }
@@ -237,6 +237,10 @@ READERS: dict[type, Callable[[Any, str], Operation | None]] = {
 def _array(tensor: Any) -> np.ndarray:
     """A NumPy array with the elements of a tensor."""
     return backend_of(tensor).to_numpy(tensor)
+
+
+def _row(tensor: Any) -> np.ndarray:
+    return _array(tensor).reshape(-1)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -261,19 +265,14 @@ def load_torch(path: str | Path) -> MultilayerPerceptron:
     with naming(path):
         description, information = read_description(metadata[DESCRIPTION], "the description")
         check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
-        module = to_torch(_like(description, information))
+        with preserved_generator():
+            M = create_model(**description)
+        for name, key, D in (
+            ("normalization", "normalize", M.layers[0].input_size),
+            ("target_normalization", "normalize_targets", M.layers[-1].output_size),
+        ):
+            if (kind := information.get(key)) is not None:  # with numbers that are replaced
+                setattr(M, name, Normalization(kind, *np.ones((2, 1, D), np.float32)))
+        module = to_torch(M)
         module.load_state_dict({name: torch.from_numpy(A) for name, A in arrays.items()}, assign=True)
         return with_information(from_torch(module), information, "the description")
-
-
-def _like(description: dict[str, Any], information: dict[str, Any]) -> MultilayerPerceptron:
-    """A model of the same kind as the one that was saved."""
-    with preserved_generator():
-        M = create_model(**description)
-    for attribute, kind, size in (
-        ("normalization", information.get("normalize"), M.layers[0].input_size),
-        ("target_normalization", information.get("normalize_targets"), M.layers[-1].output_size),
-    ):
-        if kind is not None:
-            setattr(M, attribute, Normalization(kind, np.zeros((1, size), np.float32), np.ones((1, size), np.float32)))
-    return M
