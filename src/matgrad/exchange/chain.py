@@ -143,14 +143,14 @@ def rows_of(layer: Layer) -> list[np.ndarray]:
 
 Outputs = Iterable[tuple[str, np.ndarray]]  # of a model, under "", then those of its parts, by their places
 Run = Callable[[np.ndarray], Outputs]  # what another tool computes for a batch, in evaluation mode
-SIZES = (16, 1)  # of the batches
-TOLERANCES = {"float32": 1e-3, "float64": 1e-6}  # relative to the largest output
+BATCHES = ((16, 1.0), (1, 1.0), (5, 10.0), (7, 0.01))  # their sizes, and how large their elements are
+TOLERANCE, ROUNDING = 1e-5, 32  # relative to the largest output, and to our own rounding errors
 
 
 def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
     """The model with these operations: it has the optimizers of a new one, and trains where a new one does.
 
-    With `run`, its outputs are compared with those of the other tool, for random batches of several sizes.
+    With `run`, its outputs are compared with those of the other tool, for random batches of several sizes and scales.
     """
     with preserved_generator():
         operations = list(chain)
@@ -159,8 +159,8 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
             raise ValueError("found no layers with weights, expected at least one")
         if len(found := sorted({X.dtype.name for X in matrices_of(M.state()).values() if X.dtype.kind == "f"})) > 1:
             raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
-        for N in SIZES if run is not None else ():
-            X = np.random.default_rng(0).normal(size=(N, M.layers[0].input_size))
+        for N, scale in BATCHES if run is not None else ():
+            X = scale * np.random.default_rng(N).normal(size=(N, M.layers[0].input_size))
             if M.normalization is not None:
                 X = M.normalization.offset + X * M.normalization.scale
             _compare(operations, X.astype(M.dtype), run)
@@ -190,9 +190,10 @@ def _agrees(operations: list[tuple[str, Operation]], found: np.ndarray, X: np.nd
     M = _assembled(operations)
     if not M.layers:
         return True
-    Y = M.eval().predict(X)
-    tolerance, largest = TOLERANCES[X.dtype.name], float(np.abs(Y).max(where=np.isfinite(Y), initial=0.0))
-    return np.shape(found) == Y.shape and np.allclose(found, Y, tolerance, tolerance * largest, equal_nan=True)
+    Y, exact = M.eval().predict(X), M.clone().to(dtype="float64").predict(X)
+    largest, error = (np.abs(A).max(where=np.isfinite(Y), initial=0.0) for A in (Y, Y - exact))
+    tolerance = TOLERANCE * largest + ROUNDING * error
+    return np.shape(found) == Y.shape and np.allclose(found, Y, 0, tolerance, equal_nan=True)
 
 
 def _assembled(operations: list[tuple[str, Operation]]) -> MultilayerPerceptron:

@@ -8,8 +8,7 @@ file (see `matgrad.storage.models`), from which the model can be made again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +23,7 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import FUNCTIONS, Operation, always, chain_of, counterpart, dense, model_of, rows_of
+from matgrad.exchange.chain import Operation, chain_of, counterpart, dense, model_of, rows_of
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.numbers import preserved_generator
@@ -43,7 +42,6 @@ from matgrad.specifications.models import create_model, model_bytes
 from matgrad.storage.models import model_description, read_description, with_information
 
 DESCRIPTION = "exchange"  # its name in the header of a file
-STRAIGHT = 40.0  # where ln(1 + e^x) is x, also in float64
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -80,6 +78,29 @@ class DenormalizeOutputs(_Rows):
         return Y * self.scale + self.offset
 
 
+COUNTERPARTS: dict[type, tuple[type[nn.Module], dict[str, str]]] = {  # and what PyTorch calls our settings
+    BatchNormalizationLayer: (nn.BatchNorm1d, {"epsilon": "eps", "momentum": "momentum"}),
+    LayerNormalizationLayer: (nn.LayerNorm, {"epsilon": "eps"}),
+    RMSNormalizationLayer: (nn.RMSNorm, {"epsilon": "eps"}),
+    DropoutLayer: (nn.Dropout, {"dropout": "p"}),
+    chain.Softmax: (nn.Softmax, {}),
+    chain.LogSoftmax: (nn.LogSoftmax, {}),
+    **{function: (getattr(nn, name), {}) for function, name in chain.FUNCTIONS.items()},
+    af.AllReLUActivation: (nn.LeakyReLU, {"alpha": "negative_slope"}),
+    af.TReLUActivation: (nn.Threshold, {"epsilon": "threshold"}),
+    af.ELUActivation: (nn.ELU, {"alpha": "alpha"}),
+}
+FIXED: dict[
+    type, dict[str, Any]
+] = {  # the other settings that PyTorch needs; ln(1 + e^x) is x from 40, also in float64
+    nn.Softmax: {"dim": 1},
+    nn.LogSoftmax: {"dim": 1},
+    nn.Threshold: {"value": 0.0},
+    nn.Softplus: {"threshold": 40.0},
+}
+OURS = {kind: (cls, settings) for cls, (kind, settings) in COUNTERPARTS.items()}
+NORMALIZATIONS = {chain.Normalize: NormalizeInputs, chain.Denormalize: DenormalizeOutputs}
+
 # -- from a model ---------------------------------------------------------------------------------
 
 
@@ -88,16 +109,24 @@ def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
     modules = []
     for where, operation in chain_of(M):
         with naming(where):
-            modules.append(counterpart(WRITERS, operation, "PyTorch has no such module")(operation))
+            modules.append(_module_of(operation))
     return nn.Sequential(*modules).to(M.device if M.backend.name == "torch" else None).train(M.training)
 
 
-def _linear(layer: LinearLayer) -> nn.Linear:
-    W = layer.W
-    module = _filled(skip_init(nn.Linear, layer.input_size, layer.output_size), dense(W), layer.b[0])
-    if isinstance(W, SparseMatrix):
-        prune.custom_from_mask(module, "weight", torch.tensor(W.with_values(np.ones_like(W.values)).to_dense()))
-    return module
+def _module_of(x: Operation) -> nn.Module:
+    """The module that does the same."""
+    if isinstance(x, chain.Normalize):
+        return NORMALIZATIONS[type(x)](x)
+    if isinstance(x, LinearLayer):
+        module = _filled(skip_init(nn.Linear, x.input_size, x.output_size), dense(x.W), x.b[0])
+        if isinstance(x.W, SparseMatrix):
+            ones = x.W.with_values(np.ones_like(x.W.values))
+            prune.custom_from_mask(module, "weight", torch.tensor(ones.to_dense()))
+        return module
+    kind, names = counterpart(COUNTERPARTS, x, "PyTorch has no such module")
+    settings = {theirs: getattr(x, ours) for ours, theirs in names.items()} | FIXED.get(kind, {})
+    is_normalizing = type(x) in chain.NORMALIZING.values()
+    return _filled(kind(x.input_size, **settings), *rows_of(x)) if is_normalizing else kind(**settings)
 
 
 def _filled(module: Module, *arrays: np.ndarray) -> Module:
@@ -105,24 +134,6 @@ def _filled(module: Module, *arrays: np.ndarray) -> Module:
     tensors = dict(zip(module.state_dict(), map(torch.tensor, arrays), strict=False))
     module.load_state_dict(tensors, strict=False, assign=True)
     return module
-
-
-WRITERS: dict[type, Callable[[Any], nn.Module]] = {
-    **dict.fromkeys(chain.LINEAR, _linear),
-    chain.Softmax: lambda x: nn.Softmax(dim=1),
-    chain.LogSoftmax: lambda x: nn.LogSoftmax(dim=1),
-    BatchNormalizationLayer: lambda x: _filled(nn.BatchNorm1d(x.input_size, x.epsilon, x.momentum), *rows_of(x)),
-    LayerNormalizationLayer: lambda x: _filled(nn.LayerNorm(x.input_size, x.epsilon), *rows_of(x)),
-    RMSNormalizationLayer: lambda x: _filled(nn.RMSNorm(x.input_size, x.epsilon), *rows_of(x)),
-    DropoutLayer: lambda x: nn.Dropout(x.dropout),
-    chain.Normalize: NormalizeInputs,
-    chain.Denormalize: DenormalizeOutputs,
-    **{function: always(getattr(nn, name)) for function, name in FUNCTIONS.items()},
-    af.AllReLUActivation: lambda f: nn.LeakyReLU(f.alpha),
-    af.TReLUActivation: lambda f: nn.Threshold(f.epsilon, 0.0),
-    af.ELUActivation: lambda f: nn.ELU(f.alpha),
-    af.SoftplusActivation: lambda f: nn.Softplus(threshold=STRAIGHT),
-}
 
 
 # -- to a model -----------------------------------------------------------------------------------
@@ -163,14 +174,12 @@ def _outputs(module: nn.Module, parts: Parts, X: np.ndarray) -> chain.Outputs:
 def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
     """The operations of modules, with their places."""
     seen: set[int] = set()
-    known = ", ".join(kind.__name__ for kind in READERS)
     for where, part in parts:
         with naming(where):
             if id(part) in seen:
                 raise ValueError("occurs twice, and would have two copies of its weights")
             seen.add(id(part))
-            problem = f"expected an nn.Sequential of modules of these types, not of derived ones: {known}"
-            operation = counterpart(READERS, part, problem)(part, dtype)
+            operation = _operation(part, dtype)
         if operation is not None:
             yield where, operation
 
@@ -185,7 +194,37 @@ def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from _flat(f"{name}.{key}" if name else key, part)
 
 
-def _linear_of(module: nn.Linear, dtype: str) -> Operation:
+def _operation(module: Any, dtype: str) -> Operation | None:
+    """What a module does; None if that is nothing."""
+    kind = type(module)
+    if kind is nn.Flatten:
+        return None
+    if kind is nn.Linear:
+        return _linear(module)
+    if kind in NORMALIZATIONS.values():
+        cls = chain.Normalize if kind is NormalizeInputs else chain.Denormalize
+        return cls(*(_array(A)[0] for A in module.buffers()), module.kind)
+    if kind not in OURS:
+        known = ", ".join(kind.__name__ for kind in (nn.Linear, nn.Flatten, *OURS))
+        raise ValueError(f"expected an nn.Sequential of modules of these types, not of derived ones: {known}")
+    cls, names = OURS[kind]
+    settings = {ours: getattr(module, theirs) for ours, theirs in names.items()}
+    if kind is nn.RMSNorm and module.eps is None:
+        settings["epsilon"] = float(np.finfo(dtype).eps)
+    if wrong := [names[ours] for ours, x in settings.items() if not isinstance(x, int | float)]:
+        raise ValueError(f"found {wrong[0]}={getattr(module, wrong[0])}, expected a number")
+    if cls not in chain.NORMALIZING.values():
+        return cls(1, **settings) if cls is DropoutLayer else cls(**settings)
+    rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
+    D = module.num_features if kind is nn.BatchNorm1d else module.normalized_shape[-1]
+    return chain.normalizing(cls, rows, D, dtype, **settings)
+
+
+ROWS = {"weight": "gamma", "bias": "beta", "running_mean": "running_mean", "running_var": "running_variance"}
+
+
+def _linear(module: nn.Linear) -> Operation:
+    """A linear layer, sparse if PyTorch has pruned its weights."""
     if hasattr(module, "bias_mask"):
         raise ValueError("the bias is pruned; expected masks of weights only")
     b = None if module.bias is None else _array(module.bias)
@@ -195,52 +234,9 @@ def _linear_of(module: nn.Linear, dtype: str) -> Operation:
     return chain.linear(SparseMatrix.from_dense(_array(module.weight_orig), support), b)
 
 
-ROWS = {"weight": "gamma", "bias": "beta", "running_mean": "running_mean", "running_var": "running_variance"}
-
-
-def _normalizing(cls: type, module: Any, dtype: str) -> Operation:
-    """A normalization of columns or rows; where it has no ε, it has that of the dtype."""
-    rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
-    epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
-    if not isinstance(module, nn.BatchNorm1d):
-        return chain.normalizing(cls, rows, module.normalized_shape[-1], dtype, epsilon=epsilon)
-    if module.momentum is None or not module.track_running_stats:
-        raise ValueError("expected track_running_stats=True, and a number for momentum")
-    return chain.normalizing(cls, rows, module.num_features, dtype, epsilon=epsilon, momentum=module.momentum)
-
-
-def _gelu(module: nn.GELU, dtype: str) -> Operation:
-    if module.approximate != "none":  # which differs too little for a comparison of outputs
-        raise ValueError(f"found approximate={module.approximate}, expected none")
-    return af.GELUActivation()
-
-
-READERS: dict[type, Callable[[Any, str], Operation | None]] = {
-    nn.Flatten: lambda module, dtype: None,
-    nn.Linear: _linear_of,
-    nn.Softmax: always(chain.Softmax),
-    nn.LogSoftmax: always(chain.LogSoftmax),
-    nn.BatchNorm1d: partial(_normalizing, BatchNormalizationLayer),
-    nn.LayerNorm: partial(_normalizing, LayerNormalizationLayer),
-    nn.RMSNorm: partial(_normalizing, RMSNormalizationLayer),
-    nn.Dropout: lambda module, dtype: DropoutLayer(1, dropout=module.p),
-    NormalizeInputs: lambda module, dtype: chain.Normalize(*map(_row, module.buffers()), module.kind),
-    DenormalizeOutputs: lambda module, dtype: chain.Denormalize(*map(_row, module.buffers()), module.kind),
-    **{getattr(nn, name): always(function) for function, name in FUNCTIONS.items()},
-    nn.LeakyReLU: lambda module, dtype: af.AllReLUActivation(module.negative_slope),
-    nn.Threshold: lambda module, dtype: af.TReLUActivation(module.threshold),
-    nn.GELU: _gelu,
-    nn.ELU: lambda module, dtype: af.ELUActivation(module.alpha),
-}
-
-
 def _array(tensor: Any) -> np.ndarray:
     """A NumPy array with the elements of a tensor."""
     return backend_of(tensor).to_numpy(tensor)
-
-
-def _row(tensor: Any) -> np.ndarray:
-    return _array(tensor).reshape(-1)
 
 
 # -- files -----------------------------------------------------------------------------------------
