@@ -13,10 +13,11 @@ import tempfile
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -232,12 +233,28 @@ def parts_in(path: str | Path) -> list[Part]:
         configuration, weights = archive.read(CONFIGURATION), archive.read(WEIGHTS)
     if not weights.startswith(HDF5):
         raise ValueError(f"{WEIGHTS}: not an HDF5 file")
-    with h5py.File(io.BytesIO(weights), "r") as groups:
-        return [*_parts(parse_json(configuration.decode()), groups, limit_from(len(weights)))]
+    arrays: dict[str, np.ndarray] = {}
+    with h5py.File(io.BytesIO(weights), "r") as file:
+        limit = limit_from(len(weights))
+        file.visititems(lambda name, thing: _read(name, thing, arrays, limit))  # which follows no links to other files
+    return [*_parts(parse_json(configuration.decode()), "", arrays)]
 
 
-def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
-    """The layers of a model, and of the models in it, whose arrays are in a group of groups: dense, dense_1, …
+def _read(name: str, thing: h5py.Group | h5py.Dataset, arrays: dict[str, np.ndarray], limit: int) -> None:
+    """Add an array in a file to those that were read; raise if it is outside of the file, or too large."""
+    if isinstance(thing, h5py.Dataset):
+        with naming(f"{WEIGHTS}: {name}"):
+            if thing.external or thing.is_virtual:
+                raise ValueError("is in another file, expected all arrays in this one")
+            if thing.dtype.kind not in "fiu" or thing.shape is None:
+                raise ValueError(f"found {thing.dtype}, expected numbers")
+            before = sum(A.nbytes for A in arrays.values())
+            check_bytes(before + math.prod(thing.shape) * thing.dtype.itemsize, "all arrays so far", limit)
+            arrays[name] = thing[()].astype(thing.dtype.newbyteorder("="), copy=False)
+
+
+def _parts(model: Config, place: str, arrays: Mapping[str, np.ndarray]) -> Iterator[Part]:
+    """The layers of a model, and of the models in it, whose arrays have names such as layers/dense_1/vars/0.
 
     A model and a layer are tables as Keras writes them, with the entries class_name, module and config.
     """
@@ -245,8 +262,7 @@ def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
     layers = model["config"]["layers"]
     if model["class_name"] == "Functional":
         _check_chain(model["config"], layers)
-    group, seen = _member(group, "layers", h5py.Group), Counter[str]()
-    shape = None  # of the inputs, before the layer that takes them
+    seen, shape = Counter[str](), None  # of the inputs, before the layer that takes them
     for layer in layers:
         kind, config = layer["class_name"], layer["config"]
         if kind == "InputLayer":
@@ -260,33 +276,14 @@ def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
             with naming(part.where):
                 _check_class(kind, layer["module"], dict.fromkeys(READERS, "keras.layers"))
         name = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", kind)).lower()
-        own = _member(group, f"{name}_{seen[kind]}" if seen[kind] else name, h5py.Group)
+        own = f"{place}layers/{name}_{seen[kind]}" if seen[kind] else f"{place}layers/{name}"
         seen[kind] += 1
         if kind in MODELS:
-            yield from _parts(layer, own, limit)
+            yield from _parts(layer, f"{own}/", arrays)
         else:
-            arrays = _member(own, "vars", h5py.Group)
-            part.arrays += [_array(_member(arrays, str(i), h5py.Dataset), limit) for i in range(len(arrays))]
+            names = (f"{own}/vars/{i}" for i in count())
+            part.arrays += [arrays[name] for name in takewhile(arrays.__contains__, names)]
             yield part
-
-
-def _member(group: h5py.Group, name: str, kind: type) -> Any:
-    """A group or array in a group, which must be there itself, not a link to another place or file."""
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
-        expected = "a group" if kind is h5py.Group else "an array"
-        raise ValueError(f"{WEIGHTS}: {group.name.rstrip('/')}/{name}: expected {expected}")
-    return group[name]
-
-
-def _array(dataset: h5py.Dataset, limit: int) -> np.ndarray:
-    """An array in a file; raise if it is outside of the file, or too large."""
-    with naming(f"{WEIGHTS}: {dataset.name}"):
-        if dataset.external or dataset.is_virtual:
-            raise ValueError("is in another file, expected all arrays in this one")
-        if dataset.dtype.kind not in "fiu" or dataset.shape is None:
-            raise ValueError(f"found {dataset.dtype}, expected numbers")
-        check_bytes(math.prod(dataset.shape) * dataset.dtype.itemsize, "the array", limit)
-        return dataset[()].astype(dataset.dtype.newbyteorder("="), copy=False)
 
 
 def _check_class(name: str, module: str, known: dict[str, str]) -> None:

@@ -318,11 +318,6 @@ def _prelu(graph: Graph) -> Operation:
     return af.AllReLUActivation(graph.number_of(slope.item()))
 
 
-def _sigmoid(graph: Graph) -> Operation:
-    """σ(x), or x·σ(x) if a product with x follows."""
-    return af.SiLUActivation() if graph.follow("Mul", *graph.node.input) else af.SigmoidActivation()
-
-
 def _normalization(graph: Graph) -> chain.Normalize:
     """(X - offset) / scale or Y·scale + offset, which are two nodes."""
     is_inverse = graph.node.op_type == "Mul"
@@ -346,7 +341,8 @@ READERS: dict[str, Callable[[Graph], Operation | None]] = {
     "LeakyRelu": lambda graph: af.AllReLUActivation(graph.attribute("alpha", 0.01)),
     "PRelu": _prelu,
     "ThresholdedRelu": lambda graph: af.TReLUActivation(graph.attribute("alpha", 1.0)),
-    "Sigmoid": _sigmoid,
+    # σ(x), or x·σ(x) if a product with x follows
+    "Sigmoid": lambda graph: af.SiLUActivation() if graph.follow("Mul", *graph.node.input) else af.SigmoidActivation(),
     "Elu": lambda graph: af.ELUActivation(graph.attribute("alpha", 1.0)),
     **dict.fromkeys(("Identity", "Flatten", "Dropout"), lambda graph: None),
 }
