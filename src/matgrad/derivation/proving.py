@@ -5,11 +5,10 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
-from matgrad.derivation.normal_form import Polynomial, monomial
+from matgrad.derivation.normal_form import atom
 from matgrad.derivation.sources import Source
 from matgrad.derivation.values import names_of, number, substituted
 from matgrad.derivation.writing import Line
@@ -137,7 +136,7 @@ def _verdict(name: str, found: Any, expected: Any) -> Verdict:
     return Verdict(name, not problem, problem)
 
 
-def facts(source: Source) -> Callable[[Value], Polynomial | None]:
+def facts(source: Source) -> Callable[[Value], Expression | None]:
     """A function that knows sums of values of a feedforward that are functions of sizes alone: rows_sum(Y) = 1."""
     f = source.feedforward
     computed = {V.name for V, _ in f.equations}
@@ -151,7 +150,7 @@ def facts(source: Source) -> Callable[[Value], Polynomial | None]:
         values = found
 
     @cache
-    def fact(term: Value) -> Polynomial | None:
+    def fact(term: Value) -> Expression | None:
         names = names_of(term)
         if values and names and names <= computed and len(names) <= 2:
             with suppress(*ERRORS):
@@ -161,12 +160,8 @@ def facts(source: Source) -> Callable[[Value], Polynomial | None]:
     return fact
 
 
-def _of_sizes(e: Expression, sizes: dict[str, Size]) -> Polynomial | None:
-    """An expression in which there are only numbers and sizes."""
-    found: Polynomial = {}
-    for m, c in e.terms.items():
-        if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
-            return None
-        powers = {number(sizes[f.name]): p for f, p in m if isinstance(f, Entry)}
-        found[monomial(powers)] = Fraction(c)
-    return found
+def _of_sizes(e: Expression, sizes: dict[str, Size]) -> Expression | None:
+    """An expression in which there are only numbers and sizes, as a polynomial."""
+    if not all(isinstance(f, Entry) and f.is_unit for f in e.factors()):
+        return None
+    return e.mapped(lambda f: atom(number(sizes[f.name])) if isinstance(f, Entry) else None)
