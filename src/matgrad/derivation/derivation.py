@@ -12,9 +12,9 @@ from matgrad.derivation.sources import LayerSource, Source, TextSource
 from matgrad.derivation.values import sizes_of
 from matgrad.derivation.writing import LayerCode, Line
 from matgrad.foundation.notation import symbol
+from matgrad.inspection.typesetter import Typesetter
 from matgrad.judges.algebra import MakeLayer
 from matgrad.layers.layer import Layer
-from matgrad.typesetting.expressions import Typesetter
 
 
 @dataclass(frozen=True)
