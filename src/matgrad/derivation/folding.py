@@ -12,9 +12,9 @@ from itertools import islice
 from itertools import product as combinations
 from typing import NamedTuple
 
-from matgrad.derivation.normal_form import Normalizer, TooLongError, atom, build, single, times
+from matgrad.derivation.normal_form import Normalizer, TooLongError, atom, build, power_product, single, terms, times
 from matgrad.derivation.values import apply, sizes_of, text, with_operands
-from matgrad.index_notation.expressions import Expression, product, total
+from matgrad.index_notation.expressions import Expression, total
 from matgrad.program.program import Value, in_order
 
 OPERATION = 100  # the cost of an operation on matrices
@@ -67,15 +67,14 @@ def _of_product(V: Value, p: Expression, plain: Normalizer) -> Iterator[Rule]:
     """V = c·f^x·g solved for each factor f of the same shape, and for the terms of f if it is a sum."""
     if len(p.terms) != 1:
         return
-    ((m, c),) = p.terms.items()
-    for f, x in m:
-        if sizes_of(f.value) != sizes_of(V) or (c != 1 and x not in (1, -1)):
+    ((m, c),) = terms(p)
+    for f, x in m.items():
+        if sizes_of(f) != sizes_of(V) or (c != 1 and x not in (1, -1)):
             continue
-        others = [(g, -y / x) for g, y in m if g != f]
-        solved = times(atom(V, 1 / x), product(others)).scaled((1 / c) ** int(1 / x) if c != 1 else c)
-        keep = tuple(g.value for g, _ in others)
-        yield Rule(f.value, solved, keep)
-        yield from _of_sum(f.value, solved, keep, plain)
+        others = {g: -y / x for g, y in m.items() if g is not f}
+        solved = times(atom(V, 1 / x), power_product(others)).scaled((1 / c) ** int(1 / x) if c != 1 else c)
+        yield Rule(f, solved, tuple(others))
+        yield from _of_sum(f, solved, tuple(others), plain)
 
 
 def _of_sum(f: Value, solved: Expression, keep: tuple[Value, ...], plain: Normalizer) -> Iterator[Rule]:

@@ -35,7 +35,6 @@ class Atom(Factor):
         raise NotImplementedError
 
 
-Monomial = tuple[tuple[Any, Fraction], ...]  # of powers of atoms
 Powers = dict[Value, Fraction]
 
 
@@ -63,16 +62,27 @@ def depends(f: Value, axis: int) -> bool:
     return f.shape != () and not is_one(f.shape[axis])
 
 
+def terms(p: Expression) -> list[tuple[Powers, Fraction]]:
+    """The terms of a polynomial: powers of values, and a coefficient."""
+    return [({f.value: x for f, x in m if isinstance(f, Atom)}, c) for m, c in p.terms.items()]
+
+
+def power_product(powers: Powers) -> Expression:
+    """The product of powers of values."""
+    return product((Atom(f), x) for f, x in powers.items())
+
+
 def split(p: Expression, chosen: Callable[[Value], bool]) -> tuple[Expression, Expression]:
     """The powers of the chosen factors of a single term, and the others."""
-    ((m, _),) = p.terms.items()
-    return product(x for x in m if chosen(x[0].value)), product(x for x in m if not chosen(x[0].value))
+    ((m, _),) = terms(p)
+    inside = {f: x for f, x in m.items() if chosen(f)}
+    return power_product(inside), power_product({f: x for f, x in m.items() if f not in inside})
 
 
 def single(p: Expression) -> Value | None:
     """The only factor of a single term, unless it has another exponent than 1."""
-    ((m, _),) = p.terms.items()
-    return m[0][0].value if len(m) == 1 and m[0][1] == 1 else None
+    ((m, _),) = terms(p)
+    return next(iter(m)) if [*m.values()] == [1] else None
 
 
 def each(p: Expression, f: Callable[[Expression], Expression]) -> Expression:
@@ -92,7 +102,7 @@ def build(p: Expression, shape: Shape) -> Value:
     c, common = _content(p)
     if len(p.terms) == 1:
         return _monomial(common, c, shape)
-    rest = p.scaled(1 / c) * product((Atom(f), -x) for f, x in common.items())
+    rest = p.scaled(1 / c) * power_product({f: -x for f, x in common.items()})
     found = _total(rest, _shape_of(rest, shape) if common or abs(c) != 1 else shape)
     return _monomial({**common, found: Fraction(1)}, c, shape) if common or c != 1 else found
 
@@ -100,12 +110,13 @@ def build(p: Expression, shape: Shape) -> Value:
 def _content(p: Expression) -> tuple[Fraction, Powers]:
     """The greatest common factor of all terms; sizes in denominators are taken out in any case."""
     common: Powers = {}
-    for f in dict.fromkeys(p.factors()):
-        exponents = [dict(m).get(f, Fraction(0)) for m in p.terms]
-        if isinstance(f.value.number, Size) or min(exponents) > 0:
-            common[f.value] = min(exponents)
+    monomials = [m for m, _ in terms(p)]
+    for f in dict.fromkeys(f for m in monomials for f in m):
+        exponents = [m.get(f, Fraction(0)) for m in monomials]
+        if isinstance(f.number, Size) or min(exponents) > 0:
+            common[f] = min(exponents)
         elif max(exponents) < 0:
-            common[f.value] = max(exponents)
+            common[f] = max(exponents)
     numbers = p.terms.values()
     sign = -1 if all(c < 0 for c in numbers) else 1
     c = Fraction(sign * gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
@@ -114,7 +125,7 @@ def _content(p: Expression) -> tuple[Fraction, Powers]:
 
 def _shape_of(p: Expression, shape: Shape) -> Shape:
     """The smallest shape in which all factors have place; that of a scalar only if the polynomial has no matrices."""
-    matrices = [f.value for f in p.factors() if f.value.shape != ()]
+    matrices = [f for m, _ in terms(p) for f in m if f.shape != ()]
     if not matrices:
         return ()
     return tuple(shape[k] if any(not is_one(f.shape[k]) for f in matrices) else 1 for k in (0, 1))
@@ -163,8 +174,8 @@ def _small(p: Expression, shape: Shape) -> Expression | None:
 
 def _sharing(p: Expression) -> Expression | None:
     """The terms that share the factor that most of them have, if there are two or more, and others."""
-    counts = Counter((f, x > 0) for m in p.terms for f, x in m if f.value.shape != ())
-    found = [(n, len(f.key), f.key, sign) for (f, sign), n in counts.items() if 1 < n < len(p.terms)]
+    counts = Counter((text(f), x > 0) for m, _ in terms(p) for f, x in m.items() if f.shape != ())
+    found = [(n, len(name), name, sign) for (name, sign), n in counts.items() if 1 < n < len(p.terms)]
     if not found:
         return None
     *_, factor, sign = max(found)
@@ -295,9 +306,10 @@ class Normalizer:
         exponent = Fraction(exponent)
         is_whole = exponent.denominator == 1
         if len(p.terms) == 1:
-            ((m, c),) = p.terms.items()
-            if is_whole or (c == 1 and len(m) == 1 and (abs(m[0][1]) == 1 or m[0][0].value in self.positive)):
-                return product((f, x * exponent) for f, x in m).scaled(c ** int(exponent) if is_whole else c)
+            ((m, c),) = terms(p)
+            if is_whole or (c == 1 and len(m) == 1 and all(abs(x) == 1 or f in self.positive for f, x in m.items())):
+                found = power_product({f: x * exponent for f, x in m.items()})
+                return found.scaled(c ** int(exponent)) if is_whole else found
         if is_whole and exponent > 0:
             return times(*[p] * int(exponent))
         f = build(p, shape)
@@ -333,7 +345,7 @@ class Normalizer:
         down, rest = split(rest, lambda f: depends(f, 0))
         across, rest = split(rest, lambda f: depends(f, 1))
         unit, scalars = split(rest, lambda f: f.shape != ())
-        found = [scalars, *(atom(apply("elements_sum", f.value), p) for x in unit.terms for f, p in x)]
+        found = [scalars, *(atom(apply("elements_sum", f), p) for powers, _ in terms(unit) for f, p in powers.items())]
         if full != ONE:
             found.append(self._sum("elements_sum", full * down * across, shape))
         else:
@@ -386,8 +398,7 @@ class Normalizer:
 
     def by_factors(self, p: Expression, change: Callable[[Value], Expression], shape: Shape) -> Expression:
         """The polynomial with change(f) for every factor f."""
-        powers = ((c, [self.power(change(f.value), x, shape) for f, x in m]) for m, c in p.terms.items())
-        return total(times(*factors).scaled(c) for c, factors in powers)
+        return total(times(*(self.power(change(f), x, shape) for f, x in m.items())).scaled(c) for m, c in terms(p))
 
     def diag(self, f: Value) -> Expression:
         """The diagonal of a factor, an n×1 matrix."""
