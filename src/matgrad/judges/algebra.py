@@ -27,7 +27,7 @@ from matgrad.judges.definitions import definition_of
 from matgrad.layers.base import check_layers
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
-from matgrad.matrix_operations import hadamard, uniform
+from matgrad.matrix_operations import elements_sum, hadamard, uniform
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.shapes import size_name
 from matgrad.sparse.matrix import SparseMatrix
@@ -102,7 +102,6 @@ class Algebra:
     sum: Callable[..., Any] = staticmethod(lambda f, size: sum(map(f, range(size))))  # Σ_i f(i), for entries
     total: Callable[..., Any] = sum  # the same for scalars
     row: Callable[..., Any] = staticmethod(lambda X, i: X[i : i + 1, :])  # x_i, the i-th row of X
-    scaled: Callable[..., Any] = staticmethod(lambda A, g: A * g[0, 0])  # A times the scalar in the 1×1 matrix g
 
     # -- what losses are given -------------------------------------------------------------------
     def output(self, loss: LossFunction, N: Any, K: Any) -> Any:
@@ -215,13 +214,7 @@ class SymbolicAlgebra(Algebra):
     jacobian: Callable[[Any, Any], Any]  # ∂y/∂x, for row or column vectors y and x
     at: Callable[[Any, Any, Any], Any]  # (A, V, B): A with a matrix B for the symbols V in it
     is_same: Callable[[Any, Any], bool]
-    column: Callable[[Any, Any], Any]  # x^j, the j-th column of X
-    pairing: Callable[[Any, Any], Any]  # ⟨G, Y⟩ = Σ_ij g_ij·y_ij
     functions: Callable[[str, Any, Any], Any]  # a matrix of unknown functions of x
-    polynomials: Callable[[Any, Any], Any]  # a column of p polynomials of degree 2 in the elements of y
-    by_rows: Callable[[Callable[[Any], Any], Any], Any]  # the matrix of a shape with the rows f(i)
-    by_columns: Callable[[Callable[[Any], Any], Any], Any]
-    as_matrix: Callable[[Any], Any]  # the 1×1 matrix of a scalar
 
     own_symbols: Callable[..., Any]  # like `symbols`, in a layer
     # a layer, and one with other sizes, which tells what depends on them
@@ -272,6 +265,15 @@ class SymbolicAlgebra(Algebra):
         if not value or (self.keep_numbers and value == other):
             return value
         return self.own_symbols(name, is_positive=value > 0)
+
+    @staticmethod
+    def pairing(G: Any, Y: Any) -> Any:
+        """⟨G, Y⟩ = Σ_ij g_ij·y_ij"""
+        return elements_sum(hadamard(G, Y))
+
+    def by_rows(self, f: Callable[[Any], Any], shape: Any) -> Any:
+        """The matrix of a shape with the rows f(i)."""
+        return self.matrix(shape, lambda i, j: f(i)[self.first, j])
 
     # -- derivatives ----------------------------------------------------------------------------
     def slope(self, f: Callable[[Any], Any], V: Any) -> Any:

@@ -14,6 +14,7 @@ from matgrad.inspection.verdicts import Check, feedforward_values, judged, origi
 from matgrad.judges.algebra import Algebra, Lemma, MakeLayer, SymbolicAlgebra
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
+from matgrad.matrix_operations import elements_sum
 
 
 def of_layer(a: Algebra, make: MakeLayer) -> Iterator[Check]:
@@ -65,7 +66,7 @@ def by_rows(a: Algebra, f: Callable[..., Any], Y: Any, T: Any, weights: Any = No
 
     def of_row(i: Any) -> Any:
         value = f(a.row(Y, i), a.row(T, i))
-        return value if weights is None else a.scaled(value, a.row(weights, i))
+        return value if weights is None else value * elements_sum(a.row(weights, i))
 
     return a.total(of_row, Y.shape[0])
 

@@ -11,7 +11,6 @@ activation function also at the numbers of a grid and at its corners.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -48,14 +47,10 @@ class SymPyAlgebra(SymbolicAlgebra):
     pieces = staticmethod(lambda left, x, right: sp.Piecewise((left, x < 0), (right, True)))
 
     jacobian, is_same = staticmethod(sp.Matrix.jacobian), staticmethod(sp.Matrix.__eq__)
-    column, as_matrix = staticmethod(sp.Matrix.col), staticmethod(lambda scalar: SympyMatrix([[scalar]]))
-    by_rows = staticmethod(lambda f, shape: sp.Matrix.vstack(*map(f, range(shape[0]))))
-    by_columns = staticmethod(lambda f, shape: sp.Matrix.hstack(*map(f, range(shape[1]))))
     functions = staticmethod(
         lambda name, shape, x: SympyMatrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
     )
     at = staticmethod(lambda A, V, value: A if V is value else A.xreplace(dict(zip(V, value, strict=True))))
-    pairing = staticmethod(lambda G, Y: sum(g * y for g, y in zip(G, exact(Y), strict=True)))
 
     def symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
         if name in self.given:
@@ -87,11 +82,6 @@ class SymPyAlgebra(SymbolicAlgebra):
     def slope(self, f: Callable[[sp.Matrix], sp.Expr], V: sp.Matrix) -> sp.Matrix:
         S = symbols("_", *V.shape) if not V.free_symbols else V
         return self.at(self.gradient(f(S), S), S, V)
-
-    @staticmethod
-    def polynomials(p: int, y: sp.Matrix) -> sp.Matrix:
-        monomials = [a * b for a, b in combinations_with_replacement([sp.S.One, *y], 2)]
-        return symbols("g", p, len(monomials)) @ sp.Matrix(monomials)
 
     @staticmethod
     def problem_of(found: Any, expected: Any) -> str:
