@@ -312,7 +312,8 @@ def chain(start: Any, *links: tuple[str, Any]) -> Iterator[Step]:
         start = A
 
 
-Steps = Callable[..., Iterable[Step]]  # of an algebra and of what is given
+Sides = tuple[Any, Any]  # of the only step, whose text is the docstring
+Steps = Callable[..., Iterable[Step] | Sides]  # of an algebra and of what is given
 
 
 @dataclass(frozen=True)
@@ -329,6 +330,11 @@ class Lemma:
     given: Mapping[str, Any]
 
     @property
+    def text(self) -> str:
+        """What it says."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
     def sizes(self) -> dict[str, int]:
         """The numbers of the sizes."""
         return {name: x for name, x in self.given.items() if isinstance(x, int)}
@@ -343,4 +349,5 @@ class Lemma:
                 case rows, columns, *positive:
                     known[name] = a.symbols(name, known[rows], known[columns], is_positive=bool(positive))
         wanted = inspect.signature(self.function).parameters
-        return self.function(a, **{name: x for name, x in known.items() if name in wanted})
+        found = self.function(a, **{name: x for name, x in known.items() if name in wanted})
+        return [Step(self.text, *found)] if isinstance(found, tuple) else found

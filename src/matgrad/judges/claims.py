@@ -98,7 +98,7 @@ def of_lemma(a: SymbolicAlgebra, lemma: Lemma) -> Iterator[Check]:
     """Both sides of each step are equal; the message is about the first step that does not hold."""
     start = time.perf_counter()
     file, (_, line) = inspect.getsourcefile(lemma.function) or "", inspect.getsourcelines(lemma.function)
-    location, source = f"{relative_path(file)}:{line}", (inspect.getdoc(lemma.function) or "").partition("\n")[0]
+    location, source = f"{relative_path(file)}:{line}", lemma.text
     methods, problem = [], ""
     for number, step in enumerate(lemma.steps(a), 1):
         method, problem = a.compared(step.left, step.right)

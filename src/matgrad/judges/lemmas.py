@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from matgrad.activation_functions import sigmoid
-from matgrad.judges.algebra import Lemma, Step, Steps, SymbolicAlgebra, chain
+from matgrad.judges.algebra import Lemma, Sides, Step, Steps, SymbolicAlgebra, chain
 from matgrad.loss_functions import CrossEntropyLoss, LogisticCrossEntropyLoss, LossFunction, SoftmaxCrossEntropyLoss
 from matgrad.matrix_operations import (
     Diag,
@@ -46,7 +46,7 @@ LEMMAS: list[Lemma] = []  # in the order of the paper: lemmas, properties and li
 
 
 def lemma(label: str, **given: Any) -> Callable[[Steps], Steps]:
-    """A function whose steps are a lemma with its name, given matrices by their sizes, and sizes by numbers."""
+    """A function whose steps, or two sides, are a lemma with its name, given matrices by their sizes."""
 
     def added(steps: Steps) -> Steps:
         LEMMAS.append(Lemma(steps.__name__.replace("_", " "), label, steps, given))
@@ -74,29 +74,27 @@ def of_columns(a: SymbolicAlgebra, f: Callable[[Any, Any], Any], X: Any, Y: Any)
 
 
 @lemma("eq:product-rule1", x="p 1", f="n 1 of x", g="1 1 of x", n=4, p=5)
-def product_rule_1(a: SymbolicAlgebra, x: Any, f: Any, g: Any) -> Iterator[Step]:
+def product_rule_1(a: SymbolicAlgebra, x: Any, f: Any, g: Any) -> Sides:
     """∂(f g)/∂x = ∂f/∂x g + f ∂g/∂x, for f(x) of size n×1 and a scalar g(x)"""
-    expected = scaled(a.jacobian(f, x), g) + f @ a.jacobian(g, x)
-    yield Step("∂h/∂x = ∂f/∂x g + f ∂g/∂x", a.jacobian(f @ g, x), expected)
+    return a.jacobian(f @ g, x), scaled(a.jacobian(f, x), g) + f @ a.jacobian(g, x)
 
 
 @lemma("eq:product-rule2", x="p 1", f="1 n of x", g="1 1 of x", n=4, p=5)
-def product_rule_2(a: SymbolicAlgebra, x: Any, f: Any, g: Any) -> Iterator[Step]:
+def product_rule_2(a: SymbolicAlgebra, x: Any, f: Any, g: Any) -> Sides:
     """∂(f g)/∂x = ∂f/∂x g + fᵀ ∂g/∂x, for f(x) of size 1×n and a scalar g(x)"""
-    expected = scaled(a.jacobian(f, x), g) + f.T @ a.jacobian(g, x)
-    yield Step("∂h/∂x = ∂f/∂x g + fᵀ ∂g/∂x", a.jacobian(scaled(f, g), x), expected)
+    return a.jacobian(scaled(f, g), x), scaled(a.jacobian(f, x), g) + f.T @ a.jacobian(g, x)
 
 
 @lemma("eq:product-rule3", x="p 1", A="m n", g="n 1 of x", m=3, n=4, p=5)
-def product_rule_3(a: SymbolicAlgebra, x: Any, A: Any, g: Any) -> Iterator[Step]:
+def product_rule_3(a: SymbolicAlgebra, x: Any, A: Any, g: Any) -> Sides:
     """∂(A g)/∂x = A ∂g/∂x, for A of size m×n and g(x) of size n×1"""
-    yield Step("∂h/∂x = A ∂g/∂x", a.jacobian(A @ g, x), A @ a.jacobian(g, x))
+    return a.jacobian(A @ g, x), A @ a.jacobian(g, x)
 
 
 @lemma("eq:product-rule4", x="p 1", A="m n", f="1 m of x", m=3, n=4, p=5)
-def product_rule_4(a: SymbolicAlgebra, x: Any, A: Any, f: Any) -> Iterator[Step]:
+def product_rule_4(a: SymbolicAlgebra, x: Any, A: Any, f: Any) -> Sides:
     """∂(f A)/∂x = Aᵀ ∂f/∂x, for f(x) of size 1×m and A of size m×n"""
-    yield Step("∂h/∂x = Aᵀ ∂f/∂x", a.jacobian(f @ A, x), A.T @ a.jacobian(f, x))
+    return a.jacobian(f @ A, x), A.T @ a.jacobian(f, x)
 
 
 @lemma("eq:chain-rule", x="n 1", m=3, n=4, p=5)
@@ -121,17 +119,15 @@ def chain_rule(a: SymbolicAlgebra, x: Any, m: Any, p: Any) -> Iterator[Step]:
 
 
 @lemma("eq:matrix-property1", X="m n", Y="m n", m=3, n=4)
-def matrix_property_1(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Iterator[Step]:
+def matrix_property_1(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Sides:
     """If z^j = x^j (x^j)ᵀ y^j for all j, then Z = X ⊙ (1_m diag(Xᵀ Y)ᵀ)"""
-    Z = of_columns(a, lambda x, y: x @ x.T @ y, X, Y)
-    yield Step("Z = X ⊙ (1_m diag(Xᵀ Y)ᵀ)", Z, hadamard(X, row_repeat(diag(X.T @ Y).T, m)))
+    return of_columns(a, lambda x, y: x @ x.T @ y, X, Y), hadamard(X, row_repeat(diag(X.T @ Y).T, m))
 
 
 @lemma("eq:matrix-property2", X="m n", Y="m n", m=3, n=4)
-def matrix_property_2(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Iterator[Step]:
+def matrix_property_2(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Sides:
     """If z^j = 1_m (x^j)ᵀ y^j for all j, then Z = 1_m diag(Xᵀ Y)ᵀ"""
-    Z = of_columns(a, lambda x, y: ones(m, like=X) @ x.T @ y, X, Y)
-    yield Step("Z = 1_m diag(Xᵀ Y)ᵀ", Z, row_repeat(diag(X.T @ Y).T, m))
+    return of_columns(a, lambda x, y: ones(m, like=X) @ x.T @ y, X, Y), row_repeat(diag(X.T @ Y).T, m)
 
 
 @lemma("eq:matrix-property3", X="m n", Y="m n", m=3, n=4)
@@ -146,17 +142,15 @@ def matrix_property_3(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Iterator[St
 
 
 @lemma("eq:matrix-property5", X="m n", Y="m n", m=3, n=4)
-def matrix_property_5(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Iterator[Step]:
+def matrix_property_5(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Sides:
     """If z_i = x_i y_iᵀ y_i for all i, then Z = (diag(X Yᵀ) 1_nᵀ) ⊙ Y"""
-    Z = of_rows(a, lambda x, y: x @ y.T @ y, X, Y)
-    yield Step("Z = (diag(X Yᵀ) 1_nᵀ) ⊙ Y", Z, hadamard(column_repeat(diag(X @ Y.T), n), Y))
+    return of_rows(a, lambda x, y: x @ y.T @ y, X, Y), hadamard(column_repeat(diag(X @ Y.T), n), Y)
 
 
 @lemma("eq:matrix-property6", X="m n", Y="m n", m=3, n=4)
-def matrix_property_6(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Iterator[Step]:
+def matrix_property_6(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Sides:
     """If z_i = x_i y_iᵀ 1_nᵀ for all i, then Z = diag(X Yᵀ) 1_nᵀ"""
-    Z = of_rows(a, lambda x, y: x @ y.T @ ones(n, like=X).T, X, Y)
-    yield Step("Z = diag(X Yᵀ) 1_nᵀ", Z, column_repeat(diag(X @ Y.T), n))
+    return of_rows(a, lambda x, y: x @ y.T @ ones(n, like=X).T, X, Y), column_repeat(diag(X @ Y.T), n)
 
 
 @lemma("eq:matrix-property7", X="m n", Y="m n", m=3, n=4)
@@ -174,16 +168,15 @@ def matrix_property_7(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Iterator[St
 
 
 @lemma("appendix:batch-normalization", X="N D", N=3, D=4)
-def linear_form_of_the_centering(a: SymbolicAlgebra, X: Any, N: Any) -> Iterator[Step]:
+def linear_form_of_the_centering(a: SymbolicAlgebra, X: Any, N: Any) -> Sides:
     """X - (1_N 1_Nᵀ / N) X = X - 1_N μ, with μ the column means of X"""
-    J = ones(N, like=X) @ ones(N, like=X).T / N
-    yield Step("X - (1_N 1_Nᵀ / N) X = X - 1_N μ", X - J @ X, X - row_repeat(columns_mean(X), N))
+    return X - (ones(N, like=X) @ ones(N, like=X).T / N) @ X, X - row_repeat(columns_mean(X), N)
 
 
 @lemma("appendix:batch-normalization", R="N D", N=3, D=4)
-def linear_form_of_the_variance(a: SymbolicAlgebra, R: Any, N: Any) -> Iterator[Step]:
+def linear_form_of_the_variance(a: SymbolicAlgebra, R: Any, N: Any) -> Sides:
     """diag(Rᵀ R)ᵀ / N = 1_Nᵀ (R ⊙ R) / N"""
-    yield Step("diag(Rᵀ R)ᵀ / N = 1_Nᵀ (R ⊙ R) / N", diag(R.T @ R).T / N, columns_sum(hadamard(R, R)) / N)
+    return diag(R.T @ R).T / N, columns_sum(hadamard(R, R)) / N
 
 
 @lemma("eq:batch-normalization-backpropagation", Z="N D", DZ="N D", N=3, D=4)
@@ -196,20 +189,19 @@ def linear_forms_of_batch_normalization(a: SymbolicAlgebra, Z: Any, DZ: Any, N: 
 
 
 @lemma("eq:softmax-layer-backprop1", Y="N K", DY="N K", N=3, K=5)
-def linear_form_of_the_softmax_layer(a: SymbolicAlgebra, Y: Any, DY: Any, K: Any) -> Iterator[Step]:
+def linear_form_of_the_softmax_layer(a: SymbolicAlgebra, Y: Any, DY: Any, K: Any) -> Sides:
     """diag(DY Yᵀ) 1_Kᵀ = ((DY ⊙ Y) 1_K) 1_Kᵀ"""
-    literal = diag(DY @ Y.T) @ ones(K, like=Y).T
-    yield Step("diag(DY Yᵀ) 1ᵀ = ((DY ⊙ Y) 1) 1ᵀ", literal, column_repeat(rows_sum(hadamard(DY, Y)), K))
+    return diag(DY @ Y.T) @ ones(K, like=Y).T, column_repeat(rows_sum(hadamard(DY, Y)), K)
 
 
 # -- softmax -----------------------------------------------------------------------------------
 
 
 @lemma("eq:softmax-single", z="1 K", K=5)
-def softmax_of_a_row(a: SymbolicAlgebra, z: Any) -> Iterator[Step]:
+def softmax_of_a_row(a: SymbolicAlgebra, z: Any) -> Sides:
     """softmax(z) = e^z / (e^z 1_K)"""
     e = exp(z)
-    yield Step("softmax(z) = e^z / (e^z 1_K)", softmax(z), scaled(e, reciprocal(rows_sum(e))))
+    return softmax(z), scaled(e, reciprocal(rows_sum(e)))
 
 
 @lemma("eq:softmax-multiple", Z="N K", N=3, K=5)
@@ -329,12 +321,12 @@ def batch_normalization_scaling(a: SymbolicAlgebra, r: Any, Dz: Any, N: Any) -> 
 
 
 @lemma("appendix:batch-normalization", r="N 1", N=4)
-def batch_normalization_epsilon(a: SymbolicAlgebra, r: Any, N: Any) -> Iterator[Step]:
+def batch_normalization_epsilon(a: SymbolicAlgebra, r: Any, N: Any) -> Sides:
     """∂z/∂r = (s / N) (N I_N - z zᵀ) with z = s r, also for s = (σ + ε)^(-1/2)"""
     epsilon = a.symbols("epsilon", is_positive=True)
     s = inv_sqrt(_variance(r), epsilon)
     z = r @ s
-    yield Step("∂z/∂r with ε", a.jacobian(z, r), scaled(N * identity(N, like=r) - z @ z.T, s) / N)
+    return a.jacobian(z, r), scaled(N * identity(N, like=r) - z @ z.T, s) / N
 
 
 @lemma("appendix:batch-normalization", x="N 1", Dz="N 1", N=4)
