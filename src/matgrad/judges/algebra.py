@@ -54,6 +54,7 @@ def made(make: MakeLayer, training: bool, D: int, K: int) -> Layer:
 class Algebra:
     """Matrices in which claims are written, at some sizes, and the verdicts on them."""
 
+    method: str  # of comparing
     about = ""  # the sizes, and what else the verdicts are about
     name = ""  # of the class that is judged, for errors that do not say it
     sizes: Mapping[str, int]  # the numbers, at fixed sizes
@@ -84,7 +85,7 @@ class Algebra:
     # how they are judged
     gradients: Callable[[Layer, Any], list[Check]]  # (layer, X): all, also of parts, in order of backpropagation
     problem_of: Callable[[Any, Any], str]  # why two cannot be equal for any values of the symbols; '' if they can
-    compared: Callable[[Any, Any], tuple[str, str]]  # the method of comparing, and what is wrong with the first
+    compared: Callable[[Any, Any], str]  # what is wrong with the first: the end of a sentence, or ''
 
     # -- at fixed sizes -------------------------------------------------------------------------
     def __init__(
@@ -142,8 +143,8 @@ class Algebra:
         origin, about = last_line(code) if callable(code) else code, ", ".join(x for x in (self.about, remark) if x)
         if expected is None:
             return judged(thing, quantity, origin, about, "", note=f"{quantity} {UNDEFINED}")
-        method, problem = self.compared(found, expected)
-        check = judged(thing, quantity, origin, about, problem, method=method, start=self.started, prefix=prefix)
+        problem = self.compared(found, expected)
+        check = judged(thing, quantity, origin, about, problem, method=self.method, start=self.started, prefix=prefix)
         self.started = time.perf_counter()
         return check
 

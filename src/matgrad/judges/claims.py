@@ -99,15 +99,11 @@ def of_lemma(a: SymbolicAlgebra, lemma: Lemma) -> Iterator[Check]:
     start = time.perf_counter()
     file, (_, line) = inspect.getsourcefile(lemma.function) or "", inspect.getsourcelines(lemma.function)
     location, source = f"{relative_path(file)}:{line}", lemma.text
-    methods, problem = [], ""
+    problem = "it has no steps"
     for number, step in enumerate(lemma.steps(a), 1):
-        method, problem = a.compared(step.left, step.right)
-        methods.append(method)
-        if problem:
+        if problem := a.compared(step.left, step.right):
             problem = f"step {number} ({step.text}) {problem}"
             break
-    if not methods:
-        problem = "it has no steps"
     message = f"{lemma.name} does not hold: {problem}\n  in {location}: {source}" if problem else ""
-    seconds, method = time.perf_counter() - start, max(methods, default="none")  # 'points' is above 'algebra'
-    yield Check(lemma.name, location, lemma.label, a.about, method, seconds, not problem, message, source)
+    seconds = time.perf_counter() - start
+    yield Check(lemma.name, location, lemma.label, a.about, a.method, seconds, not problem, message, source)

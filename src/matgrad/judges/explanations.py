@@ -212,7 +212,8 @@ class _Explainer(Symbols):
             found.definitions.append((V, Y))
             if (short := folded(slope, entry_of(V), Y.entry)) != slope:
                 found.add("definition of Y", None, short, names)
-        found.add(SAME, None, code[(Y.indices[1], at[1]) if Y.shape else at], names, self.check.source)
+        row, column = (Y.indices[1], at[1]) if Y.shape else at
+        found.add(SAME, None, code[row, column], names, self.check.source)
 
     def gradients(self, layer: Layer, X: IndexMatrix) -> list[Check]:
         path = self.check.name.partition(" ")[0].partition(".")[2] if " " in self.check.name else ""

@@ -128,7 +128,7 @@ class Symbols(SymbolicAlgebra):
     matrices have different names.
     """
 
-    first, half = FIRST, Fraction(1, 2)
+    method, first, half = "proof", FIRST, Fraction(1, 2)
     exp, log, erf = functions.exp, functions.log, functions.erf
     sqrt, matrix = staticmethod(functions.sqrt), staticmethod(matrix)
     number = staticmethod(lambda x: lifted(x).entry)
@@ -181,12 +181,12 @@ class Symbols(SymbolicAlgebra):
     problem_of = staticmethod(problem_of)
 
     @staticmethod
-    def compared(found: Any, expected: Any) -> tuple[str, str]:
+    def compared(found: Any, expected: Any) -> str:
         expected = IndexMatrix((), expected) if isinstance(expected, Expression) else expected
         problem = problem_of(found, expected)
         if not problem and not is_equal(found.entry, expected.entry):
             problem = f"the canonical forms of the entries differ\n  found     {found}\n  expected  {expected}"
-        return "proof", f"is not proved: {problem}" if problem else ""
+        return f"is not proved: {problem}" if problem else ""
 
 
 def verdicts(subject: Subject) -> list[Check]:
