@@ -17,7 +17,7 @@ from math import gcd, lcm
 from typing import Any, NoReturn
 
 from matgrad.derivation.values import apply, is_one, number, text, with_operands
-from matgrad.index_notation.expressions import ONE, Expression, Factor, as_expression, of, product, total
+from matgrad.index_notation.expressions import ONE, Colors, Expression, Factor, as_expression, of, product, total
 from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import Shape, Size, size_name
 
@@ -33,6 +33,10 @@ class Atom(Factor):
     def derivative(self, variable: Factor) -> NoReturn:
         """Gradients are derived by the adjoints of operations."""
         raise NotImplementedError
+
+    def shape(self, colors: Colors) -> str:
+        """The value, which has no indices."""
+        return self.key
 
 
 Powers = dict[Value, Fraction]

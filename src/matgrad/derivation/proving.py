@@ -111,7 +111,7 @@ class _Run:
 
 
 def _verdict(a: Symbols, name: str, found: Any, expected: Any) -> Check:
-    return _check(a, name, a.compared(found, expected)[1].removeprefix("is not proved: "))
+    return _check(a, name, a.compared(found, expected).removeprefix("is not proved: "))
 
 
 def _check(a: Symbols, name: str, problem: str) -> Check:
