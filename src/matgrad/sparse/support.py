@@ -48,20 +48,9 @@ class Support:
         by_columns = csr_array((places, self.columns, self.starts.astype(np.int32)), shape=self.shape).tocsc()
         return _fixed(by_columns.indptr.astype(np.int64), by_columns.indices, by_columns.data)
 
-    @property
-    def column_starts(self) -> np.ndarray:
-        """Where the elements of each column start, in column order."""
-        return self._by_columns[0]
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The row of every element, in column order."""
-        return self._by_columns[1]
-
-    @property
-    def positions(self) -> np.ndarray:
-        """The place in row order of every element, in column order."""
-        return self._by_columns[2]
+    column_starts = property(lambda self: self._by_columns[0], doc="Where the elements of each column start.")
+    rows = property(lambda self: self._by_columns[1], doc="The row of every element, in column order.")
+    positions = property(lambda self: self._by_columns[2], doc="The place in row order of every element.")
 
     # -- other ways to make one ---------------------------------------------------------------
     @classmethod
