@@ -139,6 +139,9 @@ class Support:
         size = max(1, CHUNK // max(N, 1))
         return (slice(k, min(k + size, self.nnz)) for k in range(0, self.nnz, size))
 
+    def __reduce__(self) -> Any:
+        return Support, (self.shape, self.starts, self.columns)  # without what is cached, such as tensors on a device
+
     def __copy__(self, memo: Any = None) -> Support:
         return self  # it is immutable
 
