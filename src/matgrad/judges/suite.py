@@ -17,7 +17,7 @@ harmless, or anything about initial weights, schedules, data and training: that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +33,6 @@ from matgrad.judges.algebra import Subject, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
 from matgrad.judges.explanations import Explanation
-from matgrad.judges.index_judge import Symbols
 from matgrad.judges.lemmas import LEMMAS
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, create_loss
@@ -50,13 +49,6 @@ QUICK = (
 )
 SMOOTHING = 0.1  # of targets
 TABLES: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS)
-EXPLAINERS: dict[Any, Callable[[Symbols, Any, Check], Explanation]] = {
-    of_layer: explanations.explain_layer,
-    of_loss: explanations.explain_loss,
-    of_activation: explanations.explain_activation,
-    of_softmax: explanations.explain_softmax,
-    of_lemma: explanations.explain_lemma,
-}
 
 
 @dataclass(frozen=True)
@@ -125,11 +117,11 @@ def explained(subject: Subject, check: Check) -> Explanation:
         raise ValueError(f"{check.name} has no derivation, as it is not proved\n{check.message}")
     if check.note:
         raise ValueError(f"{check.name} has no derivation: {check.note}")
-    explain, ones = EXPLAINERS[subject.claims], frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
+    ones = frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
     try:
-        return explain(Symbols(ones), subject.thing, check)
+        return explanations.explained(subject, check, ones, keep_numbers=False)
     except Exception:  # as in proofs: whatever the code of a user leads to
-        return explain(Symbols(ones, keep_numbers=True), subject.thing, check)
+        return explanations.explained(subject, check, ones, keep_numbers=True)
 
 
 # -- subjects -----------------------------------------------------------------------------------
