@@ -150,7 +150,7 @@ def hooked() -> nn.Sequential:
         (nn.Sequential(nn.Linear(D, 1), nn.Softmax(dim=1)), "softmax over one class is constant"),
         (nn.Sequential(nn.Linear(D, 4), nn.GELU(approximate="tanh")), r"^module 1, GELU\(.*: for a random batch of 16"),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, momentum=None)), "found momentum=None, expected a number"),
-        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, track_running_stats=False)), "^module 1, .*: for a random batch"),
+        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, track_running_stats=False)), "^module 1, .*: for a rand"),
         (nn.Sequential(nn.Linear(D, 4), nn.LayerNorm([2, 4])), r"^module 1, .*: gamma: found shape \(2, 4\)"),
         (nn.Sequential(nn.Linear(D, 4, dtype=torch.float16)), "found float16"),
         (nn.Sequential(nn.Linear(D, 4), nn.Linear(4, 4).double()), "found float32, float64"),

@@ -71,14 +71,18 @@ NORMALIZING: dict[str, type[Layer]] = {  # as ONNX and Keras call them
 
 # -- from a model ---------------------------------------------------------------------------------
 
-FOLLOWING: dict[type[Layer], Callable[[Any], Operation]] = {  # what follows the linear part of a layer
+FOLLOWING: dict[type[LinearLayer], Callable[[Any], Operation]] = {  # what follows the linear part of a layer
     ActivationLayer: lambda layer: _as_others(layer.act, layer.b.dtype.name),
     SoftmaxLayer: lambda layer: Softmax(),
     LogSoftmaxLayer: lambda layer: LogSoftmax(),
 }
 FOLLOWING |= {DROPOUT_LAYERS[cls]: function for cls, function in FOLLOWING.items()}
-LINEAR = (LinearLayer, LinearDropoutLayer, *FOLLOWING)
-KNOWN = (*LINEAR, *NORMALIZING.values(), DropoutLayer)  # no other layer, such as SReLU or a user's own, is exchanged
+LINEAR: tuple[type[LinearLayer], ...] = (LinearLayer, LinearDropoutLayer, *FOLLOWING)
+KNOWN: tuple[type, ...] = (
+    *LINEAR,
+    *NORMALIZING.values(),
+    DropoutLayer,
+)  # no other layer, such as SReLU or a user's own, is exchanged
 
 
 def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[str, Operation]]:
@@ -107,7 +111,7 @@ def _normalizations(
         yield f"the {found} normalization of the {what}", cls(offset, scale, found.kind)
 
 
-def _as_others(f: ActivationFunction, dtype: str) -> ActivationFunction:
+def _as_others(f: Any, dtype: str) -> ActivationFunction:
     """The function as other tools have it: αx for x < 0 with any α, and a threshold that x must be greater than."""
     if isinstance(f, af.LeakyReLUActivation):
         if f.alpha > 1:
@@ -159,11 +163,11 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
             raise ValueError("found no layers with weights, expected at least one")
         if len(found := sorted({X.dtype.name for X in matrices_of(M.state()).values() if X.dtype.kind == "f"})) > 1:
             raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
-        for N, scale in BATCHES if run is not None else ():
-            X = scale * np.random.default_rng(N).normal(size=(N, M.layers[0].input_size))
-            if M.normalization is not None:
-                X = M.normalization.offset + X * M.normalization.scale
-            _compare(operations, X.astype(M.dtype), run)
+        if run is not None:
+            for N, scale in BATCHES:
+                X = scale * np.random.default_rng(N).normal(size=(N, M.layers[0].input_size))
+                X = X if M.normalization is None else M.normalization.offset + X * M.normalization.scale
+                _compare(operations, X.astype(M.dtype), run)
     M.set_optimizer(OPTIMIZER)
     return M.to("auto")
 
@@ -228,10 +232,9 @@ def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
             raise ValueError("expected a normalization of the inputs before all layers")
         M.normalization = _normalization(operation)
     elif isinstance(operation, Layer):
-        is_dropout = isinstance(operation, DropoutLayer)
-        M.layers.append(DropoutLayer(size, dropout=operation.dropout) if is_dropout else operation)
+        M.layers.append(DropoutLayer(size, dropout=operation.dropout) if type(operation) is DropoutLayer else operation)
     elif type(last) is LinearLayer:
-        M.layers[-1] = linear(last.W, last.b[0], operation)
+        M.layers[-1] = linear(last.W, values_of(last.b)[0], operation)
     else:
         raise ValueError("expected a linear layer just before it: a layer of matgrad is linear, then a function")
 

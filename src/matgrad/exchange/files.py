@@ -51,6 +51,6 @@ def save_original(M: MultilayerPerceptron, path: str | Path) -> None:
                 raise ValueError("the original library saves W and b only; its other parameters would be lost")
         if isinstance(operation, LinearLayer):
             k = len(content) // 2 + 1
-            content |= {f"W{k}": dense(operation.W), f"b{k}": operation.b}
+            content |= {f"W{k}": dense(operation.W), f"b{k}": dense(operation.b)}
     with atomic_write(path) as file:
         np.savez(file, **content)  # type: ignore[arg-type]

@@ -99,7 +99,7 @@ FIXED: dict[
     nn.Softplus: {"threshold": 40.0},
 }
 OURS = {kind: (cls, settings) for cls, (kind, settings) in COUNTERPARTS.items()}
-NORMALIZATIONS = {chain.Normalize: NormalizeInputs, chain.Denormalize: DenormalizeOutputs}
+NORMALIZATIONS: dict[type, type[_Rows]] = {chain.Normalize: NormalizeInputs, chain.Denormalize: DenormalizeOutputs}
 
 # -- from a model ---------------------------------------------------------------------------------
 
@@ -113,12 +113,12 @@ def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
     return nn.Sequential(*modules).to(M.device if M.backend.name == "torch" else None).train(M.training)
 
 
-def _module_of(x: Operation) -> nn.Module:
+def _module_of(x: Any) -> nn.Module:
     """The module that does the same."""
     if isinstance(x, chain.Normalize):
         return NORMALIZATIONS[type(x)](x)
     if isinstance(x, LinearLayer):
-        module = _filled(skip_init(nn.Linear, x.input_size, x.output_size), dense(x.W), x.b[0])
+        module = _filled(skip_init(nn.Linear, x.input_size, x.output_size), dense(x.W), dense(x.b)[0])
         if isinstance(x.W, SparseMatrix):
             ones = x.W.with_values(np.ones_like(x.W.values))
             prune.custom_from_mask(module, "weight", torch.tensor(ones.to_dense()))
@@ -202,11 +202,12 @@ def _operation(module: Any, dtype: str) -> Operation | None:
     if kind is nn.Linear:
         return _linear(module)
     if kind in NORMALIZATIONS.values():
-        cls = chain.Normalize if kind is NormalizeInputs else chain.Denormalize
-        return cls(*(_array(A)[0] for A in module.buffers()), module.kind)
+        normalize = chain.Normalize if kind is NormalizeInputs else chain.Denormalize
+        return normalize(_array(module.offset)[0], _array(module.scale)[0], module.kind)
     if kind not in OURS:
         known = ", ".join(kind.__name__ for kind in (nn.Linear, nn.Flatten, *OURS))
         raise ValueError(f"expected an nn.Sequential of modules of these types, not of derived ones: {known}")
+    cls: Any
     cls, names = OURS[kind]
     settings = {ours: getattr(module, theirs) for ours, theirs in names.items()}
     if kind is nn.RMSNorm and module.eps is None:
