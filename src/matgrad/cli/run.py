@@ -86,8 +86,7 @@ class TrainingRun(mg.Callback):
             raise ValueError(f"--normalize-targets: {data.name} has classes, expected a regression")
         if self.resumed is not None and self.resumed.record.get("sha256") != self.sha256():
             raise ValueError(f"the data {data.name} are not those of the run in {self.resumed.path}")
-        ctx = click.get_current_context(silent=True)
-        path, sha256 = (None, None) if ctx is None else ctx.meta.get(REPEATED, (None, None))
+        path, sha256 = click.get_current_context().meta.get(REPEATED, (None, None))
         if sha256 is not None and sha256 != self.sha256():
             click.echo(f"note: the data are not those of the run in {path}", err=True)
 
@@ -100,20 +99,20 @@ class TrainingRun(mg.Callback):
         ):
             if found != expected:
                 raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
-        if (kind := known.get("normalize")) is not None:
-            if is_given("normalize") and options["normalize"] != kind:
-                raise contradiction("normalize", options, f"the normalization {kind}")
-            options["normalize"] = kind
+        is_trained = "classes" in known and (known["classes"] is None) == (data.classes is None)  # for this task
+        kinds = {"normalize": known.get("normalize")}
+        if is_trained and data.classes is None:
+            kinds["normalize_targets"] = "none" if M.target_normalization is None else M.target_normalization.kind
+        for name, kind in kinds.items():
+            if kind is not None:
+                if is_given(name) and options[name] != kind:
+                    raise contradiction(name, options, f"the normalization {kind}")
+                options[name] = kind
         M.information = {"classes": data.classes, "class_names": list(data.class_names or []), "data": data.name}
         if data.first_index is not None:
             M.information["first_index"] = data.first_index
-        if "classes" in known and (known["classes"] is None) == (data.classes is None):  # it was trained for this task
+        if is_trained:
             M.information["loss"] = known.get("loss")
-            if data.classes is None:
-                kind = "none" if M.target_normalization is None else M.target_normalization.kind
-                if options["normalize_targets"] not in (None, kind):
-                    raise contradiction("normalize_targets", options, f"the normalization {kind} of its targets")
-                options["normalize_targets"] = kind
         else:
             M.target_normalization = None
         M.features = data.features
@@ -169,17 +168,17 @@ class TrainingRun(mg.Callback):
         if options["pictures"] is not None:
             folder, settings = PICTURES.split(options["pictures"])
             pictures = callbacks.Pictures(folder, **settings)
-        asked: list[mg.Callback | None] = [
-            callbacks.GradientCheck(options["gradient_step"], say=report.say) if options["gradient_step"] else None,
-            callbacks.Matrices(report.say) if "batches" in self.shown else None,
+        asked = (
+            options["gradient_step"] and callbacks.GradientCheck(options["gradient_step"], say=report.say),
+            "batches" in self.shown and callbacks.Matrices(report.say),
             self.topology,
-            callbacks.Accounting() if options["statistics"] == "costs" else None,
+            options["statistics"] == "costs" and callbacks.Accounting(),
             pictures,
             self.checkpoints,
             *((callbacks.Log if path.suffix in SUFFIXES else callbacks.TensorBoard)(path) for path in options["log"]),
             report,
-        ]
-        return [callback for callback in asked if callback is not None]
+        )
+        return [callback for callback in asked if isinstance(callback, mg.Callback)]
 
     def _results(self) -> dict[str, float]:
         """The measures of the final model: those of the last epoch, if nothing has changed since."""

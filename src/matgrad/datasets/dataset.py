@@ -41,25 +41,16 @@ class Dataset:
 
     @classmethod
     def checked(
-        cls,
-        name: str,
-        Xtrain: Any,
-        Ttrain: np.ndarray,
-        Xtest: Any,
-        Ttest: np.ndarray,
-        *,
-        source: str | None = None,
-        classes: int | None = None,
-        **others: Any,
+        cls, name: str, *arrays: Any, source: str | None = None, classes: int | None = None, **others: Any
     ) -> Dataset:
-        """The data set of these arrays and other attributes, or a ValueError that names `source` and the array.
+        """The data set of Xtrain, Ttrain, Xtest, Ttest and other attributes, or an error that names `source`.
 
         X becomes float32. Integers and booleans in a vector or a single column are classes, 0 to `classes` - 1 if
         that is given; other targets are numbers, and a vector of them becomes a column.
         """
-        where = name if source is None else source
-        X, T = _checked_part(where, "train", Xtrain, Ttrain)
-        Xt, Tt = _checked_part(where, "test", Xtest, Ttest)
+        where = source or name
+        X, T = _checked_part(where, "train", *arrays[:2])
+        Xt, Tt = _checked_part(where, "test", *arrays[2:])
         if is_scipy(X) != is_scipy(Xt):
             raise ValueError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
         if (D := X.shape[1]) != (Dt := Xt.shape[1]):
@@ -69,11 +60,10 @@ class Dataset:
             raise ValueError(f"{where}: Ttrain has {kinds[0]} and Ttest has {kinds[1]}: expected the same")
         if T.ndim == 1:
             classes = max(int(T.max()), int(Tt.max()), 0) + 1 if classes is None else classes
-            size = sum(A.nbytes for A in parts_of("X", X).values())
             what = f"{where}: one-hot targets of {classes} classes (numbers are floats)"
-            check_bytes(4 * classes**2, what, limit_from(size))
-            for part, labels in (("Ttrain", T), ("Ttest", Tt)):
-                class_indices(labels, classes, f"{where}: {part}: ")
+            check_bytes(4 * classes**2, what, limit_from(X.data.nbytes))
+            class_indices(T, classes, f"{where}: Ttrain: ")
+            class_indices(Tt, classes, f"{where}: Ttest: ")
         elif classes is not None:
             raise ValueError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
         return cls(name, X, T, Xt, Tt, classes, **others)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.datasets.checking import is_scipy
+from matgrad.specifications.parsing import lookup
 
 KINDS = ("none", "unit", "standard")
 ROWS = 4096  # converted to float64 at a time: all of CIFAR-10 would take more than 1 GB
@@ -25,8 +26,7 @@ class Normalization:
     scale: np.ndarray
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"unknown normalization {self.kind!r}; known: {', '.join(KINDS)}")
+        lookup(self.kind, dict.fromkeys(KINDS), "normalization")
 
     @classmethod
     def of(cls, kind: str, X: Any, value_range: tuple[float, float] | None = None) -> Normalization:

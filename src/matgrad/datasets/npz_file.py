@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,8 +33,7 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
     """
     path = Path(file)
     arrays = _arrays(path)
-    arrays["Ttrain"], K = _classes_of_one_hot(arrays["Ttrain"], f"{path}: Ttrain")
-    arrays["Ttest"], Kt = _classes_of_one_hot(arrays["Ttest"], f"{path}: Ttest")
+    (arrays["Ttrain"], K), (arrays["Ttest"], Kt) = (_classes_of_one_hot(arrays[T], f"{path}: {T}") for T in KEYS[1::2])
     if None not in (K, Kt) and K != Kt:
         raise ValueError(f"{path}: Ttrain has {K} one-hot columns and Ttest has {Kt}: expected equal numbers")
     A = arrays.get(RANGE)
@@ -68,7 +66,11 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     for key in ("Xtrain", "Xtest"):
         parts = {name: arrays.pop(f"{key}.{name}") for name in PARTS if f"{key}.{name}" in arrays}
         if len(parts) == len(PARTS) and key not in arrays:
-            arrays[key] = _csr_array(parts, f"{path}: {key}")
+            values, columns, starts, shape = parts.values()
+            with naming(f"{path}: {key}"):
+                support = Support(tuple(shape.reshape(-1).tolist()), starts, columns)
+                check_bytes(16 * support.shape[1], f"{support.shape[1]} columns", limit_from(8 * support.nnz))
+                arrays[key] = SparseMatrix(support, values.reshape(1, -1)).to_scipy()
         elif parts:
             raise ValueError(f"{path}: {key}: found {', '.join(parts)}, expected all of {', '.join(PARTS)}")
     missing, unknown = [key for key in KEYS if key not in arrays], sorted(arrays.keys() - {*KEYS, RANGE})
@@ -76,15 +78,6 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         found = "; ".join(f"{word} {', '.join(keys)}" for word, keys in (("no", missing), ("unknown", unknown)) if keys)
         raise ValueError(f"{path}: {found}; expected {', '.join(KEYS)}")
     return arrays
-
-
-def _csr_array(parts: dict[str, np.ndarray], where: str) -> Any:
-    """The sparse matrix of some arrays, after a check that they are one."""
-    with naming(where):
-        support = Support(tuple(parts["shape"].reshape(-1).tolist()), parts["starts"], parts["columns"])
-        W = SparseMatrix(support, parts["values"].reshape(1, -1))
-        check_bytes(16 * support.shape[1], f"{support.shape[1]} columns", limit_from(8 * support.nnz))
-        return W.to_scipy()
 
 
 def _classes_of_one_hot(T: np.ndarray, where: str) -> tuple[np.ndarray, int | None]:
@@ -126,10 +119,8 @@ class Preprocessed:
         """The data set of epoch i, from 0: the content of file i mod the number of files."""
         if (number := i % len(self)) == 0:
             return self.first
-        dataset = npz(self._files[number], classes=self.first.classes)
-        found, expected = (
-            f"{d.input_size} inputs, {d.output_size} outputs and {d.classes} classes" for d in (dataset, self.first)
-        )
+        dataset, sizes = npz(self._files[number], classes=self.first.classes), "{} inputs, {} outputs and {} classes"
+        found, expected = (sizes.format(d.input_size, d.output_size, d.classes) for d in (dataset, self.first))
         if found != expected:
             raise ValueError(f"{self._files[number]}: found {found}, expected {expected} as in {self._files[0].name}")
         return dataset

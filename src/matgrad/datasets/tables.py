@@ -12,6 +12,7 @@ import numpy as np
 from matgrad.datasets.dataset import Dataset, hold_out
 from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features, Missing, Unknown
 from matgrad.datasets.table_file import Source, Table, listed, named, number, read_table
+from matgrad.specifications.parsing import lookup
 
 TASKS = ("classification", "regression")
 MAX_INTEGER_CLASSES = 20  # more different integers are taken for numbers
@@ -57,9 +58,9 @@ def table(
     """
     if like is not None and (columns, *drop_columns, *categorical, missing, unknown) != (None, "error", "error"):
         raise ValueError("like: expected no other choice of features beside it")
-    check_choice("task", task, (None, *TASKS))
-    check_choice("missing", missing, MISSING_RULES)
-    check_choice("unknown", unknown, UNKNOWN_RULES)
+    lookup(task or TASKS[0], dict.fromkeys(TASKS), "task")
+    lookup(missing, dict.fromkeys(MISSING_RULES), "missing")
+    lookup(unknown, dict.fromkeys(UNKNOWN_RULES), "unknown")
     for name, given in (("columns", columns), ("drop_columns", drop_columns), ("categorical", categorical)):
         if isinstance(given, str) and (name, given) != ("categorical", "auto"):
             raise ValueError(f"{name}: found the string {given!r}, expected a list of columns")
@@ -130,12 +131,6 @@ def are_few_integers(x: np.ndarray, most: int) -> bool:
     return bool((found == np.floor(found)).all()) and len(found) <= min(most, len(x) // 2)
 
 
-def check_choice(name: str, found: str | None, known: Sequence[str | None]) -> None:
-    """Raise if a choice is not one of the known ones, where None is the default."""
-    if found not in known:
-        raise ValueError(f"unknown {name} {found!r}; known: {', '.join(filter(None, known))}")
-
-
 def _wanted(target: str | int | None, like: Features | None) -> str | int:
     """The target column: the given one, that of other features, or the last."""
     if target is None and like is not None:
@@ -190,9 +185,8 @@ def _class_names(content: Table, rows: np.ndarray, task: str | None) -> tuple[st
     words = content.words(target).take(rows).unique()
     names = named(words, words.to_pylist()).unique().to_pylist()
     if len(names) > max(MAX_RARE_CLASSES, len(rows) // 2):
-        raise ValueError(
-            f"{content.source}, {content.title(target)}: found {len(names)} different targets in {len(rows)} rows, "
-            "expected classes with two rows each on average, or numbers for a regression"
-        )
+        found = f"{len(names)} different targets in {len(rows)} rows"
+        expected = "classes with two rows each on average, or numbers for a regression"
+        raise ValueError(f"{content.source}, {content.title(target)}: found {found}, expected {expected}")
     are_words = any(number(name) is None for name in names)
     return tuple(sorted(names) if are_words else sorted(names, key=lambda name: number(name) or 0))
