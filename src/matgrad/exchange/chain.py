@@ -292,11 +292,10 @@ def counterpart(table: Mapping[type, T], thing: Any, problem: str) -> T:
 
 
 def normalization_of(offset: np.ndarray, scale: np.ndarray, kind: str = "standard") -> Normalization:
-    """The normalization with these numbers, which must be those of float32."""
-    a, s = rows = [A.astype(np.float32).reshape(1, -1) for A in (offset, scale)]
-    are_exact = np.array_equal(a, offset.reshape(1, -1)) and np.array_equal(s, scale.reshape(1, -1))
-    if not are_exact or a.shape != s.shape or not np.isfinite(rows).all() or (s <= 0).any():
-        raise ValueError("offset and scale of a normalization: expected as many float32 numbers of both, scales > 0")
+    """The normalization with these numbers."""
+    a, s = (A.reshape(1, -1) for A in (offset, scale))
+    if a.shape != s.shape or not np.isfinite([a, s]).all() or (s <= 0).any():
+        raise ValueError("offset and scale of a normalization: expected as many finite numbers of both, scales > 0")
     return Normalization(kind, a, s)
 
 
