@@ -56,8 +56,8 @@ class Dataset:
         `classes` - 1 if that is given; other targets are numbers, and a vector of them becomes a column.
         """
         where = source or name
-        X, T = _checked_part(where, "train", *arrays[:2], dtype)
-        Xt, Tt = _checked_part(where, "test", *arrays[2:], dtype)
+        X, T = _checked_part(where, "train", dtype, *arrays[:2])
+        Xt, Tt = _checked_part(where, "test", dtype, *arrays[2:])
         if is_scipy(X) != is_scipy(Xt):
             raise ValueError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
         if (D := X.shape[1]) != (Dt := Xt.shape[1]):
@@ -126,7 +126,7 @@ def parts_of(name: str, A: Any) -> dict[str, np.ndarray]:
     return {f"{name}.{part}": B for part, B in ({"values": A.data} | index).items()}
 
 
-def _checked_part(where: str, part: str, X: Any, T: Any, dtype: str) -> tuple[Any, np.ndarray]:
+def _checked_part(where: str, part: str, dtype: str, X: Any, T: Any) -> tuple[Any, np.ndarray]:
     """X as a matrix of this type, and T as an int64 vector of class indices or a matrix of numbers of this type."""
     X, T = checked_examples(X, T, f"{where}: ", part)
     X = as_type(X, dtype, f"{where}: X{part}")
