@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,10 @@ def test_the_options_of_a_run_are_those_of_its_checkpoint(tmp_path):
         assert result.exit_code == 2
         assert re.search(problem, result.output), result.output
     assert "expected another folder, --overwrite or --resume" in run("train", "--checkpoint", folder).output
-    output = succeed("train", "--resume", folder, "--epochs", 4, "--backend", "numpy", "--output", tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        output = succeed("train", "--resume", folder, "--epochs", 4, "--backend", "numpy", "--output", tmp_path / "run")
+    assert "had the engine native, and is resumed with numpy" in output
     assert f"{folder}/step-00000048.safetensors after epoch 2, step 48" in output
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert [row["epoch"] for row in record["epochs"]] == [1, 2, 3, 4]

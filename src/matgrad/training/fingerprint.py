@@ -66,8 +66,12 @@ def _fingerprint_of_data(data: DataLoader) -> dict[str, str]:
 
 def _named(callback: Callback) -> str:
     """The name of a callback; of one of the package, with its settings."""
-    is_builtin = type(callback).__module__.startswith("matgrad.")
-    return repr(callback) if is_builtin and not isinstance(callback, Statistics) else type(callback).__name__
+    return repr(callback) if is_builtin(callback) and not isinstance(callback, Statistics) else type(callback).__name__
+
+
+def is_builtin(callback: Callback) -> bool:
+    """Whether the class of a callback is one of the package."""
+    return type(callback).__module__.startswith("matgrad.")
 
 
 def _arrays(data: DataLoader) -> dict[str, Any]:
