@@ -12,7 +12,7 @@ import click
 
 from matgrad import distributed
 from matgrad.cli.checkpoints import WRITTEN, configuration_of, kept_options
-from matgrad.cli.commands import Command, as_click_error
+from matgrad.cli.commands import Command, as_click_error, warnings_to
 from matgrad.distributed import Disagreement
 from matgrad.distributed.group import place_of
 from matgrad.storage.checkpoints import find_checkpoint
@@ -40,7 +40,8 @@ class RankedCommand(Command):
             return super().invoke(ctx)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # JAX's: only errors
-        group = distributed.start(backend="torch" if options["backend"] == "auto" else options["backend"])
+        with warnings_to(lambda message: click.echo(f"note: {message}", err=True)):
+            group = distributed.start(backend="torch" if options["backend"] == "auto" else options["backend"])
         if options["device"] == "cuda" and place is not None:
             options["device"] = f"cuda:{place.local_rank}"
         try:
