@@ -64,8 +64,8 @@ def connected(place: Place, timeout: float) -> JaxGroup:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # of the GPUs of this machine
     gpu = place.local_rank % len(visible.split(",")) if visible else place.local_rank
     try:
-        where = {"coordinator_bind_address": address if place.is_local else None, "initialization_timeout": seconds}
-        jax.distributed.initialize(address, place.size, place.rank, [gpu], **where)
+        where: dict[str, Any] = {"coordinator_bind_address": address} if place.is_local else {}
+        jax.distributed.initialize(address, place.size, place.rank, [gpu], initialization_timeout=seconds, **where)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ConnectionError(f"the ranks cannot meet at {address} within {timeout:g} s: {reason}") from error

@@ -107,7 +107,7 @@ def _store(place: Place, timeout: float) -> dist.Store:
     is_host, where = place.rank == 0, f"{LOOPBACK if place.is_local else place.host}:{place.port}"
     seconds = timedelta(seconds=timeout)
 
-    def store(host: str, port: int, is_host: bool = False, **listener: int) -> dist.Store:
+    def store(host: str, port: int, is_host: bool = False, **listener: Any) -> dist.Store:
         return dist.TCPStore(host, port, place.size, is_host, seconds, wait_for_workers=False, **listener)
 
     try:

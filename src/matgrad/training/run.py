@@ -476,7 +476,7 @@ class Training:
                 saved.remove(own)
                 callback.resume(self, own[1])
             yield callback
-        if self._resumed is not None:
+        if self._resumed is not None and is_first():
             self._compare(self._resumed.settings)
 
     def _resume_epoch(self, data: Batches, run: RunState) -> None:
