@@ -28,7 +28,6 @@ ORDER = [
     ("distributed.group",),
     ("program",),
     ("inspection",),
-    ("typesetting",),
     ("distributed",),
     ("engines",),
     ("evaluation",),
