@@ -241,7 +241,7 @@ class TrainingRun(mg.Callback):
     def _finish(self, results: dict[str, float], started: float) -> None:
         """Write the files that were asked for, and print the last line."""
         options, M, folder = self.options, self.M, self.options["output"]
-        M.information = {**M.information, "loss": self.training.loss.specification(), "classes": self.data.classes}
+        M.information = {**M.information, "classes": self.data.classes}
         save = partial(M.save, information={"results": results})
         files: list[tuple[Path | None, Callable[[Path], object]]] = [(options["save_weights"], save)]
         record = self._record(results, started) if folder or options["as_json"] else None  # which hashes the data

@@ -71,4 +71,4 @@ def _classes(things: Iterable[object]) -> Iterator[type]:
         for x in (thing, *getattr(thing, "__dict__", {}).values()):
             items = x.values() if isinstance(x, dict) else x if isinstance(x, list | tuple) else (x,)
             for item in items:
-                yield from type(item).__mro__
+                yield from (item if isinstance(item, type) else type(item)).__mro__

@@ -83,7 +83,7 @@ def _executed(file: Path, content: bytes, name: str) -> tuple[ModuleType, list[C
     The registries stay as they are, also where the file puts something there itself.
     """
     module = ModuleType(name)
-    module.__file__ = str(file)
+    module.__file__ = str(file.absolute())
     registries = [registry for _, registries in SPACES for registry in registries]
     before, previous = [dict(registry) for registry in registries], sys.modules.get(name)
     sys.modules[name] = module
