@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.callbacks import Accounting, Callback, EarlyStopping, Statistics, default_report, is_sparse_training
+from matgrad.callbacks import SNIP, Accounting, Callback, EarlyStopping, Statistics, TopologyCallback, default_report
 from matgrad.datasets import DataLoader, Normalization
 from matgrad.datasets.checking import as_type, checked_examples, checked_weights
 from matgrad.datasets.dataset import hold_out
@@ -136,7 +136,8 @@ def fit(
     own: list[Callback] = [Statistics(loaders, metric, every_epoch=statistics)]
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
     own += checked_callbacks(callbacks)
-    if is_sparse_training(M, own) and not any(isinstance(callback, Accounting) for callback in own):
+    is_sparse = any(layer.is_sparse for layer in M.layers) or any(isinstance(x, SNIP | TopologyCallback) for x in own)
+    if is_sparse and not any(isinstance(callback, Accounting) for callback in own):
         own.append(Accounting())
     own += [default_report()] if verbose else []
     run = Training(M, loss, data, epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
