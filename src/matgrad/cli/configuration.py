@@ -52,11 +52,11 @@ config_option = option(
 
 def use_run(ctx: click.Context, values: Mapping[str, Any], path: Path, plugins: Any) -> None:
     """Use what a record or a checkpoint says of a run as defaults, but for files and what belongs to one command."""
-    found = _defaults(ctx, {name: x for name, x in values.items() if name not in OF_COMMAND}, path)
-    files = {name: x for name, x in found.items() if isinstance(_option(ctx, name).type, FileType)}
+    found = {name: x for name, x in _defaults(ctx, values, path).items() if name not in OF_COMMAND}
+    files = {name: x for name, x in found.items() if x and isinstance(_option(ctx, name).type, FileType)}
     with naming(path):
         ctx.meta[OF_RUN] = path, files, conform(plugins, list[Origin])
-    kept = {name: x for name, x in found.items() if name not in {*files, *OF_COMMAND}}
+    kept = {name: x for name, x in found.items() if not isinstance(_option(ctx, name).type, FileType)}
     ctx.default_map = {**kept, **(ctx.default_map or {})}
 
 
@@ -70,13 +70,13 @@ def check_run(options: Mapping[str, Any]) -> None:
             known = [x for x in loaded if x.path.name == origin["plugin"] or x.sha256 == origin["sha256"]]
             check_plugin(origin, known, "the run has definitions")
     has_data = any(options[str(p.name)] for p in ctx.command.params if _is_data(p))
-    for name, value in files.items():
-        parameter, what = _option(ctx, name), f"{flag(name)} {str(value)[:200]!r}"
-        is_needed = not has_data if _is_data(parameter) else name in STARTS and options["resume"] is None
-        if is_needed and not options[name]:
-            raise ValueError(f"{path}: the run had {what}; name it again, since a file of a run names no files")
-        if isinstance(parameter.type, Writes) and not options[name]:
-            click.echo(f"note: the run in {path} had {what}, which is only written if it is named again", err=True)
+    unnamed = {name: f"the run had {flag(name)} {value!r:.200}" for name, value in files.items() if not options[name]}
+    for name, problem in unnamed.items():
+        if not has_data if _is_data(_option(ctx, name)) else name in STARTS and options["resume"] is None:
+            raise ValueError(f"{path}: {problem}; name it again, since a file of a run names no files")
+    for name, problem in unnamed.items():
+        if isinstance(_option(ctx, name).type, Writes):
+            click.echo(f"note: {path}: {problem}, which is only written if it is named again", err=True)
 
 
 def is_of_user(ctx: click.Context, name: str) -> bool:

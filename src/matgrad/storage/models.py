@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -136,21 +137,29 @@ def load(path: str | Path) -> MultilayerPerceptron:
     if "problem" in model:
         raise OnlyWeightsError(f"{path}: {model['problem']}; make the model and use mg.load_weights")
     with naming(path):
-        wanted = model_bytes(model["layers"], model["sizes"], model.get("densities", 1))
+        with _plugins_named(information):
+            wanted = model_bytes(model["layers"], model["sizes"], model.get("densities", 1))
         check_bytes(wanted, f"the model with sizes {model['sizes']}", file_limit(path))
-        try:
+        with _plugins_named(information):
             M = create_model(**model)
-        except ValueError as error:
-            plugins = information.get("plugins", {}).values()
-            known = ", ".join({f"{x['plugin']!r} with the SHA-256 {x['sha256']!r}" for x in plugins})
-            needed = f"the plugin {known}" if known else "its plugin"
-            raise ValueError(f"{error} (a layer of your own needs {needed}: --plugin or mg.load_plugin)") from None
         if any(A.dtype == np.float64 for name, A in content.items() if not name.startswith("extra.")):
             M.to(dtype="float64")
         _fill(M, content)
         M.normalization = _normalization(content, information, "", M.layers[0].input_size)
         M.target_normalization = _normalization(content, information, "target_", M.layers[-1].output_size)
     return with_information(M, information, path)
+
+
+@contextmanager
+def _plugins_named(information: Mapping[str, Any]) -> Iterator[None]:
+    """Errors inside, such as an unknown layer, say which plugins a file needs."""
+    try:
+        yield
+    except ValueError as error:
+        plugins = information.get("plugins", {}).values()
+        known = ", ".join({f"{x['plugin']!r} with the SHA-256 {x['sha256']!r}" for x in plugins})
+        needed = f"the plugin {known}" if known else "its plugin"
+        raise ValueError(f"{error} (a layer of your own needs {needed}: --plugin or mg.load_plugin)") from None
 
 
 def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], path: str | Path) -> MultilayerPerceptron:
