@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cli_support import arrays, run, save_blobs, succeed
+import matgrad as mg
+from cli_support import arrays, in_process_of_its_own, run, save_blobs, succeed
 from matgrad.cli import main
 from matgrad.cli.files import FileType
 from matgrad.foundation.files import read_safetensors
@@ -19,7 +21,9 @@ from matgrad.storage.checkpoints import DIGEST, checkpoint_files, digest_of
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 2, "--quiet")
 FILES = [str(p.name) for p in main.commands["train"].params if isinstance(p.type, FileType)]
-TRAP = "from pathlib import Path\nPath('trap.txt').touch()\nimport matgrad as mg\nclass MineLayer(mg.LinearLayer): pass\n"
+TRAP = (
+    "from pathlib import Path\nPath('trap.txt').touch()\nimport matgrad as mg\nclass MineLayer(mg.LinearLayer): pass\n"
+)
 HALF = """
 import matgrad as mg
 
@@ -29,6 +33,17 @@ class HalfActivation(mg.ActivationFunction):
     def gradient(self, X):
         return 0 * X + 0.5
 """
+
+
+_opened: list[str] = []  # the files that were opened, by name
+
+
+def _audit(event: str, arguments: tuple) -> None:
+    if event == "open":
+        _opened.append(str(arguments[0]))
+
+
+sys.addaudithook(_audit)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +98,10 @@ def test_no_file_that_a_strangers_file_names_is_used(folder, traps, name, source
         Path("forged.json").write_text(json.dumps(record))
         place = ("--config", "forged.json")
     before = hashes(folder)
+    _opened.clear()
     result = run("train", *place, "--load-dataset", "data.npz", "--quiet")
+    assert any("forged" in path for path in _opened)
+    assert not [path for path in _opened if "trap" in path or path.startswith(("out", "ck"))]
     assert hashes(folder) == before, result.output
     assert result.exit_code in (0, 2)
     if result.exit_code:
@@ -132,8 +150,14 @@ def test_a_configuration_file_of_the_user_may_name_files_of_a_resumed_run(folder
 
 def test_a_strangers_checkpoint_does_not_empty_a_folder(folder):
     """It says that the user's folder is its own; the oldest checkpoints there would be removed."""
-    succeed(*FAST, "--checkpoint", "mine")
-    succeed(*FAST, "--checkpoint", "theirs", "--seed", 1)
+
+    def fit(seed: int, place: Path, **options: object) -> None:
+        mg.manual_seed(seed)
+        M = mg.create_model("Linear", "3;2")
+        M.fit(np.eye(3), np.arange(3) % 2, epochs=2, callbacks=[mg.Checkpoints(place, keep=1)], **options)
+
+    fit(0, folder / "mine")
+    fit(1, folder / "theirs")
     tensors, header = read_safetensors(checkpoint_files(folder / "theirs")[0])
     del header[DIGEST]
     content = json.loads(header["checkpoint"])
@@ -143,8 +167,8 @@ def test_a_strangers_checkpoint_does_not_empty_a_folder(folder):
     header["checkpoint"] = json.dumps(content)
     save_file(tensors, "forged.safetensors", header | {DIGEST: digest_of(header, tensors)})
     before = hashes(folder / "mine")
-    options = ("--load-dataset", "data.npz", "--checkpoint", "mine, keep=1")
-    assert run("train", "--resume", "forged.safetensors", *options).exit_code == 2
+    with pytest.raises(ValueError, match=r"mine: has .* of another run"):
+        fit(1, folder / "mine", resume="forged.safetensors")
     assert hashes(folder / "mine") == before
 
 
@@ -178,10 +202,9 @@ def test_a_model_file_names_its_plugin(folder, command):
     succeed(*FAST, "--plugin", "half.py", "--layers", "Half;Linear", "--save-weights", "m.npz")
     data = () if command == "check" else ("--load-dataset", "data.npz")
     words = (command, "m.npz", *(("p.csv",) if command == "predict" else ()), *data)
-    main_plugins = ("--plugin", "half.py")
-    succeed(*words, *main_plugins)
+    succeed(*words, "--plugin", "half.py")
     (folder / "half.py").write_text(HALF + "# another version\n")
-    result = run(*words, *main_plugins)
+    result = run(*words, "--plugin", "half.py")
     assert result.exit_code == 2
     assert f"m.npz: 'HalfActivation' is from the plugin 'half.py' with the SHA-256 '{digest}'" in result.stderr
     succeed(*words, "--plugin", "half.py, changed=allow")
@@ -190,14 +213,9 @@ def test_a_model_file_names_its_plugin(folder, command):
 def test_a_missing_plugin_is_named(folder):
     (folder / "half.py").write_text(HALF)
     succeed(*FAST, "--plugin", "half.py", "--layers", "Half;Linear", "--save-weights", "m.npz")
-    code = "from matgrad.cli import main; main()"
-    import subprocess
-    import sys
-
-    words = [sys.executable, "-c", code, "evaluate", "m.npz", "--load-dataset", "data.npz"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert re.search(r"unknown layer 'Half'.*needs the plugin 'half.py' with the SHA-256 '[0-9a-f]{64}'", done.stderr)
+    status, _, errors = in_process_of_its_own("evaluate", "m.npz", "--load-dataset", "data.npz")
+    assert status == 2
+    assert re.search(r"unknown layer 'Half'.*needs the plugin 'half.py' with the SHA-256 '[0-9a-f]{64}'", errors)
 
 
 def test_records_say_which_plugins_were_used(folder):

@@ -116,6 +116,7 @@ def _check_names(claims: list[Claim], plugin: Plugin) -> None:
         taken = {word: x for word, x in known if not plugin.is_same(plugin_of(x))}
         for registry, word, thing in claims:
             if any(registry is x for x in registries) and taken.setdefault(word, thing) is not thing:
-                owner = plugin_of(taken[word])
+                other, owner = taken[word], plugin_of(taken[word])
                 whose = "the package" if owner is None else str(owner.path)
+                whose = f"this file, {other.__qualname__}," if other.__module__ == thing.__module__ else whose
                 raise ValueError(f"there is a {kind} {word!r} in {whose} already; rename {thing.__qualname__}")
