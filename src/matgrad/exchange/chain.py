@@ -17,7 +17,7 @@ from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import naming
-from matgrad.foundation.numbers import preserved_generator
+from matgrad.foundation.numbers import own_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
@@ -156,7 +156,7 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
 
     With `run`, its outputs are compared with those of the other tool, for random batches of several sizes and scales.
     """
-    with preserved_generator():
+    with own_generator():
         operations = list(chain)
         M = _assembled(operations)
         if not any(layer.parameters for layer in M.layers):

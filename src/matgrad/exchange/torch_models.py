@@ -26,7 +26,7 @@ from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, chain_of, counterpart, dense, model_of, rows_of
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
-from matgrad.foundation.numbers import preserved_generator
+from matgrad.foundation.numbers import own_generator
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers import (
     BatchNormalizationLayer,
@@ -262,7 +262,7 @@ def load_torch(path: str | Path) -> MultilayerPerceptron:
     with naming(path):
         description, information = read_description(metadata[DESCRIPTION], "the description")
         check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
-        with preserved_generator():
+        with own_generator():
             M = create_model(**description)
         for name, key, D in (
             ("normalization", "normalize", M.layers[0].input_size),
