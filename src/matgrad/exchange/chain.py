@@ -185,7 +185,7 @@ def _compare(operations: list[tuple[str, Operation]], X: np.ndarray, run: Run) -
     wrong = (where for where, Y in outputs.items() if where in ends and not _agrees(operations[: ends[where]], Y, X))
     raise ValueError(
         f"{next(wrong, 'the model')}: for a random batch of {len(X)}, its outputs are not those of the layers that "
-        "were read: it has a setting, a hook or a method of its own that cannot be exchanged"
+        "were read: it has a setting that cannot be exchanged"
     )
 
 
