@@ -277,11 +277,10 @@ def _checked(name: str, A: np.ndarray) -> np.ndarray:
 
 
 def _normalization(found: Normalize) -> Normalization:
-    """The normalization with these numbers, which must be those of float32."""
-    rows = [A.astype(np.float32).reshape(1, -1) for A in (found.offset, found.scale)]
-    are_exact = np.array_equal(rows[0][0], found.offset) and np.array_equal(rows[1][0], found.scale)
-    if not are_exact or rows[0].shape != rows[1].shape or not np.isfinite(rows).all() or (rows[1] <= 0).any():
-        raise ValueError("offset and scale of a normalization: expected as many float32 numbers of both, scales > 0")
+    """The normalization with these numbers."""
+    rows = [_checked(name, getattr(found, name)).reshape(1, -1) for name in ("offset", "scale")]
+    if rows[0].shape != rows[1].shape or (rows[1] <= 0).any():
+        raise ValueError("offset and scale of a normalization: expected as many numbers of both, scales > 0")
     return Normalization(found.kind, *rows)
 
 

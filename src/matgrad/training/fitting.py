@@ -178,10 +178,10 @@ def _normalizations(
     """The normalizations of the inputs and of the targets: those of M, else those of these kinds for X and T."""
     inputs, targets = M.normalization, M.target_normalization
     if inputs is None and kind is not None:
-        inputs = Normalization.of(kind, X)
+        inputs = Normalization.of(kind, X, dtype=M.dtype)
     if kind_of_targets == "auto":
         is_free = type(M.layers[-1]) in (LinearLayer, LinearDropoutLayer)  # every output can be any number
         kind_of_targets = "standard" if is_free and isinstance(loss, SquaredErrorLoss | HuberLoss) else None
     if targets is None and kind_of_targets not in (None, "none"):
-        targets = Normalization.of(kind_of_targets, T.reshape(len(T), -1))
+        targets = Normalization.of(kind_of_targets, T.reshape(len(T), -1), dtype=M.dtype)
     return inputs, targets
