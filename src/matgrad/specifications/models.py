@@ -10,7 +10,7 @@ from typing import Any
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.foundation.limits import LAYERS as MOST_LAYERS
 from matgrad.foundation.limits import check_bytes, check_count
-from matgrad.foundation.numbers import check_size, preserved_generator
+from matgrad.foundation.numbers import check_size, own_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
@@ -205,7 +205,7 @@ def _check_specification(name: str, layer: Layer) -> None:
     dropouts = [_dropout(x) for _, x in layer.walk() if isinstance(x, LinearLayer)]
     rows = ((*dropout, None) for dropout in chain(dropouts, repeat((0.0, "step"))))
     try:
-        with preserved_generator():
+        with own_generator():
             made = _create_layer(specification, type(layer), layer.input_size, layer.output_size, rows)
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
