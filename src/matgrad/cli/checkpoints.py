@@ -12,7 +12,8 @@ from matgrad.callbacks import Checkpoints
 from matgrad.cli.commands import all_of, option, warnings_to
 from matgrad.cli.configuration import OF_COMMAND, is_of_user, plain, recorded, recorded_plugins, use_run
 from matgrad.cli.files import FileType, Reads, Settings, Writes
-from matgrad.specifications.parsing import parse_numbers
+from matgrad.foundation.files import conform, naming
+from matgrad.specifications.parsing import lookup, parse_numbers
 from matgrad.storage.checkpoints import BEST, FILES, Checkpoint, find_checkpoint
 
 RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run is resumed
@@ -67,7 +68,11 @@ def checkpoints(options: Mapping[str, Any], resumed: Checkpoint | None, sha256: 
 
     A resumed run writes to the folder that it was resumed from, with the settings that it had.
     """
-    settings: dict[str, Any] = {} if resumed is None else dict(resumed.record.get("settings", {}))
+    settings: dict[str, Any] = {}
+    if resumed is not None:
+        with naming(resumed.path):
+            known = conform(resumed.record.get("settings", {}), dict[str, str | int])
+            settings = {name: lookup(name, SETTINGS, "setting")(str(value)) for name, value in known.items()}
     folder, is_new = None, options["checkpoint"] is not None
     for option_type, name in ((READ, "resume"), (WRITTEN, "checkpoint")):
         if options[name] is not None:
@@ -75,10 +80,5 @@ def checkpoints(options: Mapping[str, Any], resumed: Checkpoint | None, sha256: 
             settings |= given
     if folder is None or not (is_new or folder.is_dir()):
         return None
-    record = {"configuration": recorded(options), "plugins": recorded_plugins()}
-    return Checkpoints(
-        folder,
-        **{name: SETTINGS[name](str(value)) for name, value in settings.items()},
-        overwrite=is_new and options["overwrite"],
-        record={**record, "settings": settings, "sha256": sha256},
-    )
+    record = {"configuration": recorded(options), "plugins": recorded_plugins(), "settings": settings, "sha256": sha256}
+    return Checkpoints(folder, **settings, overwrite=is_new and options["overwrite"], record=record)
