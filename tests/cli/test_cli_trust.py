@@ -138,6 +138,14 @@ def test_the_data_of_a_run_are_named_again(place):
     assert "test accuracy" in succeed("train", *place, "--load-dataset", "data.npz")
 
 
+def test_a_run_is_resumed_or_repeated():
+    """The plugins and files that one of both needs would not be looked at."""
+    succeed(*FAST, "--checkpoint", "ck", "--output", "out")
+    for place in (("--resume", "ck", "--config", "out/run.json"), ("--config", "out/run.json", "--resume", "ck")):
+        result = run("train", *place, "--load-dataset", "data.npz")
+        assert (result.exit_code, "with the record of a run: expected one of them" in result.stderr) == (2, True)
+
+
 def test_what_is_no_longer_written_is_told():
     succeed(*FAST, "--checkpoint", "ck", "--log", "a.csv", "--save-weights", "m.npz")
     result = run("train", "--resume", "ck", "--load-dataset", "data.npz", "--epochs", 3)

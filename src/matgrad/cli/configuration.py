@@ -52,6 +52,8 @@ config_option = option(
 
 def use_run(ctx: click.Context, values: Mapping[str, Any], path: Path, plugins: Any) -> None:
     """Use what a record or a checkpoint says of a run as defaults, but for files and what belongs to one command."""
+    if OF_RUN in ctx.meta:
+        raise ValueError("--resume and --config with the record of a run: expected one of them")
     found = {name: x for name, x in _defaults(ctx, values, path).items() if name not in OF_COMMAND}
     files = {name: x for name, x in found.items() if x and isinstance(_option(ctx, name).type, FileType)}
     with naming(path):
