@@ -18,9 +18,8 @@ import matgrad as mg
 from matgrad import callbacks, datasets
 from matgrad.callbacks.ending import diverged
 from matgrad.callbacks.report import SUFFIXES
-from matgrad.cli.checkpoints import checkpoint_of, checkpoints
 from matgrad.cli.commands import warnings_to
-from matgrad.cli.configuration import REPEATED, check_run, plain, recorded_plugins
+from matgrad.cli.configuration import REPEATED, check_run, checkpoint_of, checkpoints, plain, recorded_plugins
 from matgrad.cli.examples import load_data
 from matgrad.cli.inspect import PICTURES
 from matgrad.cli.options import contradiction, is_given, move
