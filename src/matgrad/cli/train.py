@@ -13,7 +13,7 @@ from matgrad import distributed
 from matgrad.callbacks.report import EVENTS, SUFFIXES
 from matgrad.cli import options as shared
 from matgrad.cli.commands import Command, as_click_error, option
-from matgrad.cli.configuration import RESUMED, WRITTEN, checkpoint_options, config_option, configuration_of, recorded
+from matgrad.cli.configuration import WRITTEN, checkpoint_options, config_option, recorded, resume
 from matgrad.cli.files import WRITES, Writes
 from matgrad.cli.inspect import picture_option
 from matgrad.cli.options import COUNT, POSITIVE, SCALING
@@ -45,11 +45,11 @@ class RankedCommand(Command):
         """The context of the command line; a run that torchrun has restarted is resumed from its newest checkpoint."""
         ctx = super().make_context(info_name, args, *more, **extra)
         if os.environ.get(RESTARTS, "0") != "0" and ctx.params["checkpoint"] is not None:
+            folder, asked = WRITTEN.split(ctx.params["checkpoint"])[0], recorded(ctx.params)
             with suppress(ValueError, OSError):  # there is no checkpoint yet
-                folder, _ = WRITTEN.split(ctx.params["checkpoint"])
-                known, asked = configuration_of(checkpoint := find_checkpoint(folder)), recorded(ctx.params)
+                known = (checkpoint := find_checkpoint(folder)).record.get("configuration", {})
                 if all(asked[name] in (None, known.get(name)) for name in asked if name not in ("device", "threads")):
-                    ctx.meta[RESUMED] = checkpoint
+                    resume(ctx, checkpoint)
                     ctx.params |= {"resume": folder, "checkpoint": None, "overwrite": True}  # its own files
         return ctx
 
