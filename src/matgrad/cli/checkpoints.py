@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from matgrad.callbacks import Checkpoints
-from matgrad.cli.commands import all_of, option, warnings_to
+from matgrad.cli.commands import all_of, echo, option, warnings_to
 from matgrad.cli.files import Reads, Settings, Writes
 from matgrad.cli.options import set_defaults
 from matgrad.specifications.parsing import parse_numbers
@@ -28,7 +28,7 @@ FREE_GROUPS, FREE = ("Output", "Engine", "Options"), ("epochs", "learning_rate",
 def _resume(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
     """Use the configuration in a checkpoint as the defaults of the options."""
     if value is not None:
-        with warnings_to(lambda message: click.echo(f"note: {message}", err=True)):
+        with warnings_to(lambda message: echo(f"note: {message}", err=True)):
             ctx.meta[RESUMED] = checkpoint = find_checkpoint(READ.split(value)[0])
         set_defaults(ctx, configuration_of(checkpoint), checkpoint.path)
     return value

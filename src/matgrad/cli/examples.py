@@ -12,7 +12,7 @@ import numpy as np
 
 import matgrad as mg
 from matgrad import datasets
-from matgrad.cli.commands import option
+from matgrad.cli.commands import echo, option
 from matgrad.cli.options import contradiction, flag
 from matgrad.datasets import Dataset
 from matgrad.datasets.checking import stacked
@@ -114,7 +114,7 @@ def examples_for(M: mg.MultilayerPerceptron, path: Path, options: dict[str, Any]
             raise ValueError(f"{path}: {message}")
         T = np.array([names.index(own[k]) for k in used], dtype=np.int64)[rows]
     for note in data.notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
     return X, T, data
 
 

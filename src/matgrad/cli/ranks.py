@@ -12,7 +12,7 @@ import click
 
 from matgrad import distributed
 from matgrad.cli.checkpoints import WRITTEN, configuration_of, kept_options
-from matgrad.cli.commands import Command, as_click_error
+from matgrad.cli.commands import Command, as_click_error, echo
 from matgrad.distributed import Disagreement
 from matgrad.distributed.starting import place_of
 from matgrad.storage.checkpoints import find_checkpoint
@@ -54,7 +54,7 @@ class RankedCommand(Command):
             if (shown := as_click_error(error)) is None:
                 raise
             if group.is_first or not isinstance(error, Disagreement):
-                click.echo(f"rank {group.rank}: {shown.format_message()}", err=True)
+                echo(f"rank {group.rank}: {shown.format_message()}", err=True)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(shown.exit_code)  # without waiting for connections, whose other ends may be lost

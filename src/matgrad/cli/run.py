@@ -19,7 +19,7 @@ from matgrad import callbacks, datasets
 from matgrad.callbacks.ending import diverged
 from matgrad.callbacks.report import SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
-from matgrad.cli.commands import warnings_to
+from matgrad.cli.commands import echo, warnings_to
 from matgrad.cli.examples import load_data
 from matgrad.cli.inspect import PICTURES
 from matgrad.cli.options import REPEATED, contradiction, is_given, move
@@ -88,7 +88,7 @@ class TrainingRun(mg.Callback):
             raise ValueError(f"the data {data.name} are not those of the run in {self.resumed.path}")
         path, sha256 = click.get_current_context().meta.get(REPEATED, (None, None))
         if sha256 is not None and sha256 != self.sha256():
-            click.echo(f"note: the data are not those of the run in {path}", err=True)
+            echo(f"note: the data are not those of the run in {path}", err=True)
 
     def _prepare(self) -> None:
         """Check that model, data and options fit, and give the model what its file says beside its layers."""
@@ -256,7 +256,7 @@ class TrainingRun(mg.Callback):
         if options["as_json"]:
             click.echo(as_json(record))
         elif self.report.failure is None:
-            click.echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
+            echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
         if any(problems):
             raise ValueError("; ".join(filter(None, problems)))
         if self.report.failure is not None:

@@ -27,7 +27,7 @@ from matgrad.exchange.chain import Operation, chain_of, counterpart, dense, mode
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.numbers import preserved_generator
-from matgrad.foundation.writing import atomic_write
+from matgrad.foundation.writing import atomic_write, visible
 from matgrad.layers import (
     BatchNormalizationLayer,
     DropoutLayer,
@@ -187,7 +187,7 @@ def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
 def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The modules in nested Sequentials, with their places."""
     if not isinstance(module, nn.Sequential):
-        yield f"module {name}, {module}" if name else f"{module}", module
+        yield visible(f"module {name}, {module}" if name else module, kept="\n"), module
         return
     for key, part in module._modules.items():  # named_children leaves out what occurs twice
         if part is not None:
