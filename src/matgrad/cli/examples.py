@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ def parse_features(text: str) -> dict[str, Any]:
         key, _, value = (part.strip() for part in item.partition("="))
         if lookup(key, FEATURES, "part of --features") in found:
             raise ValueError(f"--features {text!r}: {key!r} is there twice")
-        names = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
+        rows = [*csv.reader(io.StringIO(value, newline=""), skipinitialspace=True)]
+        names = [name.strip() for name in rows[0]] if len(rows) == 1 else []
         if not names or "" in names:
             raise ValueError(f"--features {text!r}: {key}: found {value!r}, expected names separated by commas")
         is_list = key in ("columns", "drop") or (key == "categorical" and value != "auto")
