@@ -39,6 +39,7 @@ ORDER = [
     ("specifications",),
     ("exchange", "sklearn"),
     ("runs",),
+    ("writers",),
     ("judges",),
     ("derivation",),
     ("explanation",),

@@ -16,7 +16,13 @@ from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
 
 Array = np.ndarray[Any, Any]
-FUNCTIONS: dict[str, Callable[[Array], Array]] = {"exp": np.exp, "log": np.log, "erf": np.vectorize(math.erf)}
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "erf": np.vectorize(math.erf, [float]),
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+}
 CONSTANTS = {"π": math.pi, INFINITE.name: 1e30}
 ROUNDING = 1e-12  # a maximum and what it is the maximum of are equal
 
