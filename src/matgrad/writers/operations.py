@@ -10,7 +10,7 @@ from typing import Any
 
 from matgrad.index_notation import functions
 from matgrad.index_notation.conditions import order, positive
-from matgrad.index_notation.expressions import Expression, Index, Label, as_expression, delta, new_index
+from matgrad.index_notation.expressions import Expression, Index, Label, as_expression, delta, new_index, opposite
 from matgrad.index_notation.functions import cos, erf, exp, log, sin, sqrt, tanh
 from matgrad.index_notation.sums import summed_over
 from matgrad.writers.sizes import ShapeError, Size, UnsupportedError, atoms_of, shown
@@ -90,8 +90,8 @@ FUNCTIONS: dict[str, Callable[[Expression], Expression]] = {
 
 
 def elementwise(f: Callable[[Expression], Expression]) -> Callable[..., Tensor]:
-    """f, entry by entry; `inplace` is another operation."""
-    return lambda x, inplace=False: lift(x).map(f)
+    """f, entry by entry."""
+    return lambda x: lift(x).map(f)
 
 
 def by_sign(x: Any, f: Callable[..., Expression], *others: Any) -> Tensor:
@@ -243,6 +243,16 @@ def cumsum(x: Tensor, dim: int) -> Tensor:
     j = index(x.dims, (len(x.dims) - 1 - d, 0))
     k = new_index(j.size)
     return x.map(lambda e: summed_over([k], order(k, j, 0) * e.substituted({j: k})))
+
+
+def flip(x: Tensor, *dims: Any) -> Tensor:
+    """x_-i: the entries of dimensions in the other order"""
+    for d in (axis(x.dims, d) for d in flat(dims)):
+        if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str):
+            raise UnsupportedError(f"the opposite order of a size {Size(x.dims[d])}")
+        i = index(x.dims, (len(x.dims) - 1 - d, 0))
+        x = Tensor(x.dims, {k: e.substituted({i: opposite(i)}) for k, e in x.data.items()}, x.is_bool)
+    return x
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
@@ -530,6 +540,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "softmax": softmax,
     "log_softmax": log_softmax,
     "cumsum": cumsum,
+    "flip": flip,
     "normalize": lambda x, p=2.0, dim=1, eps=1e-12: x / clamp(norm(x, p, dim, True), eps),
     "cosine_similarity": cosine_similarity,
     "einsum": einsum,

@@ -51,14 +51,8 @@ def prove(
     proof = Proof(code, {**(shapes or {}), **more}, wrt, surrogate)
     token = QUESTIONS.set([])
     try:
-        with _limited(seconds), kernels_replaced(code.functions, reference or {}):
-            proof.run()
-    except TimeoutError:
-        proof.end("undecided", f"no answer in {seconds:g} s")
-    except RefutedError as error:
-        proof.end("refuted", str(error))
-    except (UndefinedError, UnsupportedError, ShapeError, *CODE_ERRORS) as error:
-        proof.end(*reason(error))
+        with kernels_replaced(code.functions, reference or {}), _limited(seconds):
+            proof.try_to_run(seconds)
     finally:
         questions = QUESTIONS.get()
         QUESTIONS.reset(token)
@@ -153,6 +147,17 @@ class Proof:
         """The arguments in their order."""
         found = {n: make(n, s) for n, s in self.specifications.items()}
         return {n: found[n] if n in found else self.constants[n] for n in self.order}
+
+    def try_to_run(self, seconds: float) -> None:
+        """Run; an error is a verdict too."""
+        try:
+            self.run()
+        except TimeoutError:
+            self.end("undecided", f"no answer in {seconds:g} s")
+        except RefutedError as error:
+            self.end("refuted", str(error))
+        except (UndefinedError, UnsupportedError, ShapeError, *CODE_ERRORS) as error:
+            self.end(*reason(error))
 
     def run(self) -> None:
         """Compare forms, and then numbers."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matgrad.index_notation.expressions import Entry, Expression, Factor, checked_name
+from matgrad.index_notation.expressions import Entry, Expression, Factor
 from matgrad.index_notation.sums import Sum, summed_over
 from matgrad.index_notation.values import Array
 from matgrad.writers.sizes import Atom, Dims, Size, UnsupportedError
@@ -90,10 +90,9 @@ def specification(text: str) -> Specification:
 def _atom(word: str) -> Atom:
     if word.isdigit() and int(word):
         return int(word)
-    try:
-        return checked_name(word)
-    except ValueError:
-        raise ValueError(f"{word!r} is no size: expected a name or a number of 1 or more") from None
+    if not re.fullmatch(r"[^\W\d_]\w*", word):
+        raise ValueError(f"{word!r} is no size: expected a name or a number of 1 or more")
+    return word
 
 
 def argument(text: str) -> Any:

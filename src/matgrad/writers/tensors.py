@@ -531,11 +531,13 @@ def part_count(dim: Atoms, n: Any, default: int) -> int:
 
 def selected(dims: Dims, d: int, number: int) -> Iterator[View]:
     """Entry `number` of a dimension that is a number, which is no dimension afterwards."""
-    if len(dims[d]) != 1 or not isinstance(dims[d][0], int):
+    if Size(dims[d]).constant is None or len(dims[d]) > 1:
         raise UnsupportedError(f"one entry of a size {Size(dims[d])}")
-    count = int(dims[d][0])
+    count = int(Size(dims[d]))
     if not -count <= number < count:
         raise ShapeError(f"entry {number} of a size {count}")
-    part = Part((len(dims) - 1 - d, 0), number % count, number % count + 1)
-    yield part
-    yield reshaping(part.dims(dims), [Size(dim) for i, dim in enumerate(dims) if i != d])
+    if dims[d]:
+        part = Part((len(dims) - 1 - d, 0), number % count, number % count + 1)
+        yield part
+        dims = part.dims(dims)
+    yield reshaping(dims, [Size(dim) for i, dim in enumerate(dims) if i != d])

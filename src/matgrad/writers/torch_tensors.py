@@ -67,7 +67,8 @@ ALIASES = {
     for alias in aliases.split()
 }
 SAME = "contiguous float double half bfloat16 detach requires_grad_ retain_grad cpu cuda alias type_as positive pos"
-IGNORED = "dtype device layout memory_format non_blocking copy pin_memory requires_grad generator"
+IGNORED = "dtype device layout memory_format non_blocking copy pin_memory requires_grad generator size_average reduce"
+IGNORED += " scale_grad_by_freq sparse norm_type"
 PLACES = (*LIBRARIES, str(Path(torch.__file__).parent))
 
 
@@ -445,6 +446,7 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "new_full": new(None),
     "empty_like": lambda x, **options: wrapped(like(x.value, 0)),
     "numel": lambda x: x.numel(),
+    "take_along_dim": lambda x, t, dim: call("gather", x, dim, t),
     "is_floating_point": lambda x: x.is_floating_point(),
     "is_tensor": lambda x: True,
     "zero_": lambda x: assign(x, like(x.value, 0), "zero_"),
@@ -468,11 +470,13 @@ def call(name: str, *args: Any, **options: Any) -> Any:
         return call("sub", args[1], args[0], *args[2:], **options)
     if name in SPECIAL:
         return SPECIAL[name](*args, **options)
+    if options.pop("inplace", False):
+        name += "_"
     if name.endswith("_") and is_known(name[:-1]):
         result = call(name[:-1], *args, **options)
         return assign(args[0], result.value.broadcast_to(args[0].value.dims), name)
     out = options.pop("out", None)
-    options = {key: unwrapped(v) for key, v in options.items() if key not in IGNORED.split()}
+    options = {key: unwrapped(v) for key, v in options.items() if v is not None and key not in IGNORED.split()}
     if "axis" in options:
         options["dim"] = options.pop("axis")
     if name in VIEWS:
