@@ -81,7 +81,7 @@ def test_a_lemma_holds_and_every_altered_step_is_found(lemma):
     steps = steps_of(lemma.name)
     for index, step in enumerate(steps):
         for kind, right in enumerate(alterations(step.right)):
-            altered = (*steps[:index], step._replace(right=right), *steps[index + 1 :])
+            altered = [*steps[:index], step._replace(right=right), *steps[index + 1 :]]
             message = check_lemma(Lemma(lemma.name, lemma.label, lambda a, altered=altered: altered, {})).message
             assert message.startswith(f"{lemma.name} does not hold: step {index + 1} ({step.text}) is wrong")
             if right.shape != step.left.shape:
@@ -145,7 +145,7 @@ def test_column_sum_is_zero_only_under_its_assumption():
     N, z, Dz = 4, symbols("z", 4, 1), symbols("Dz", 4, 1)
     I, one = sp.eye(N), sp.ones(N, 1)
     product = (N * I - z @ z.T - one @ one.T + one @ one.T @ z @ z.T / N) @ Dz
-    _, problem = compare(product, (N * I - one @ one.T) @ Dz - z @ z.T @ Dz)
+    problem = compare(product, (N * I - one @ one.T) @ Dz - z @ z.T @ Dz)
     assert problem
 
 

@@ -66,6 +66,6 @@ def test_the_listing_and_the_layer_compute_the_same(heading: str):
     assert len(printed) >= 4
     for name in printed:
         if name in computed:  # R, Sigma and inv_sqrt(Sigma) of batch normalization are seen through Z
-            _, problem = compare(computed[name], names[name])
+            problem = compare(computed[name], names[name])
             assert not problem, f"{heading}, {name} {problem}"
     assert {"Y", "DX"} <= set(printed)

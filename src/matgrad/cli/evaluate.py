@@ -18,7 +18,7 @@ from matgrad.cli.options import data_options, machine_options, move, plugin_opti
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import measure, predicted_classes, probabilities
 from matgrad.foundation.machine import set_threads
-from matgrad.foundation.writing import atomic_write, write_or_rescue
+from matgrad.foundation.writing import Table, atomic_write, write_or_rescue
 from matgrad.loss_functions import default_loss
 
 saved_options = all_of(data_options, examples.part_option, seed_option, machine_options, plugin_option)
@@ -52,7 +52,11 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
     what = f"{X.shape[0]} examples, loss {loss.specification()}"
     click.echo(f"{model} on the {options['part'] or 'test'} part of {data.name}: {what}")
     if names is not None:
-        click.echo(f"\n{confusion_table(values.pop('confusion'), names)}\n")
+        cells = [
+            ["true", *names],
+            *([name, *map(str, row)] for name, row in zip(names, values.pop("confusion"), strict=True)),
+        ]
+        click.echo(Table("\npredicted", cells[0], cells[1:]).text() + "\n")
     for name, value in values.items():
         click.echo(f"{name} {value:.4f}")
 
@@ -73,7 +77,7 @@ def predict(model: Path, output: Path, **options: Any) -> None:
         if len(options["table"]) > 1 or options["target"] or options["task"]:
             raise ValueError("--table with a test file, --target or --task: expected --part beside it")
         name = str(options["table"][0])
-        X, notes = read_features(name, like=M.features)
+        X, notes = read_features(name, like=M.features, dtype=M.dtype)
     else:
         data = examples.load_data(options, M)
         (X, _), notes, name = examples.part_of(data, options["part"] or "test"), list(data.notes), data.name
@@ -86,13 +90,13 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     if not (is_finite := np.isfinite(Y).all(axis=1)).all():
         raise ValueError(f"{model}: the prediction for example {int(np.argmin(is_finite)) + 1} is not a finite number")
     arrays, table = predictions(M, Y)
+    csv.writer(text := io.StringIO(), lineterminator="\n").writerows(table)
 
     def write(path: Path) -> None:
         with atomic_write(path) as file:
             if path.suffix == ".npz":
                 np.savez(file, **arrays)  # type: ignore[arg-type]
             else:
-                csv.writer(text := io.StringIO(), lineterminator="\n").writerows(table)
                 file.write(text.getvalue().encode())
 
     if problem := write_or_rescue(output, write):
@@ -116,13 +120,3 @@ def predictions(M: mg.MultilayerPerceptron, Y: np.ndarray) -> tuple[dict[str, np
     rows = [[names[k], *row] for k, row in zip(classes, A.astype(float).tolist(), strict=True)]
     arrays = {"Y": Y, "classes": classes, **({} if P is None else {"P": P}), "names": np.array(names)}
     return arrays, [[target or "class", *(f"{letter}({name})" for name in columns)], *rows]
-
-
-def confusion_table(counts: list[list[int]], names: list[str]) -> str:
-    """The confusion matrix as a string: one row per true class, one column per predicted class."""
-    width = max(len(str(max(map(max, counts)))), *map(len, names))
-    left = max(len("true"), *map(len, names))
-    cells: list[list[Any]] = [names, *counts]
-    rows = zip(["", *names], cells, strict=True)
-    lines = (f"{name:>{left}}" + "".join(f"  {cell:>{width}}" for cell in row) for name, row in rows)
-    return "\n".join([f"{'true':>{left}}  predicted", *lines])

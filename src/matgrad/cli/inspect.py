@@ -42,8 +42,7 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     """Show what is in an npz or safetensors FILE of weights, programs, checkpoints, data or predictions."""
     content = read_arrays(file)  # those of the model, if the file describes one
     model, information = read_description(content["matgrad"], file) if "matgrad" in content else ({}, {})
-    program: dict[str, Any] = {}
-    run: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {"model": model, "information": information, "program": {}, "run": {}}
     if is_safetensors(file):
         content, metadata = read_safetensors(file)
         if "matgrad" in metadata:
@@ -52,12 +51,12 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
                 ", ".join(f"{name} {_cell(list(x.shape))}" for name, x in values.items() if "." not in name)
                 for values in (found.inputs, found.outputs)  # besides the state
             )
-            program = {"operations": len(found.instructions), "inputs": inputs}
-            program["outputs"] = outputs or "the state after a training step"
+            outputs = outputs or "the state after a training step"
+            parts["program"] = {"operations": len(found.instructions), "inputs": inputs, "outputs": outputs}
         if "checkpoint" in metadata:
             at = read_checkpoint(file).run
-            run = {"epochs": at.epoch, "batches since": at.batch, "steps": at.step}
-            run |= {f"last {name}": x for row in at.rows[-1:] for name, x in row.items() if name.endswith(MEASURES)}
+            last = {f"last {name}": x for row in at.rows[-1:] for name, x in row.items() if name.endswith(MEASURES)}
+            parts["run"] = {"epochs": at.epoch, "batches since": at.batch, "steps": at.step, **last}
     if not content:
         raise ValueError(f"{file}: no arrays in it")
     measures = () if shapes_only else (np.min, np.max, np.mean)
@@ -68,13 +67,12 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
         if name != "matgrad"
     ]
     if as_json:
-        parts = {"model": model, "information": information, "program": program, "run": run}
         echo_json({"arrays": rows} | {name: part or None for name, part in parts.items()})
         return
     if information.get("features") is not None:
         with naming(file):
             information |= Features.from_json(information["features"]).summary()
-    for name, value in (model | information | program | run).items():
+    for name, value in (pair for part in parts.values() for pair in part.items()):
         click.echo(f"{name}: {value}")
     click.echo(columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]))
 
@@ -94,15 +92,11 @@ def info(as_json: bool) -> None:
     if as_json:
         echo_json(values)
         return
-    backends = {name: "installed" if found else "not installed" for name, found in values["backends"].items()}
-    lines = {
-        **values["versions"],
-        **{f"backend {name:<12}": text for name, text in (backends | {"auto": values["auto"]}).items()},
-        **values["machine"],
-        "instructions": " ".join(values["instruction_sets"]),
-        **{f"threads of {name}": number for name, number in values["threads"].items()},
-    }
-    click.echo("\n".join(f"{name:<16} {value}" for name, value in lines.items()))
+    lines = {f"backend {name}": "installed" if found else "not installed" for name, found in values["backends"].items()}
+    lines = values["versions"] | lines | {"backend auto": values["auto"]} | values["machine"]
+    lines |= {"instructions": " ".join(values["instruction_sets"])}
+    lines |= {f"threads of {name}": number for name, number in values["threads"].items()}
+    click.echo(columns([(name, str(value)) for name, value in lines.items()]))
 
 
 def _cell(value: Any) -> str:

@@ -112,11 +112,9 @@ def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
             count = f" ({len(own)})" if len(own) > 1 else ""
             verdicts.append(f"{right if all(own) else wrong}{count}" if own else "-")
         rows.append((*key, next((x.label for _, x in found if x.label), ""), *verdicts))
-    click.echo(columns(rows))
     messages = [check.message for _, check in checks if not check.ok]
     messages += [f"note: {x.name} {x.location}: {x.note}" for _, x in checks if x.note]
-    for text in (*dict.fromkeys(messages), ""):
-        click.echo(f"\n{text}" if text else "")
+    click.echo("\n\n".join([columns(rows), *dict.fromkeys(messages), ""]))
 
 
 @click.command(cls=Command, short_help="Compare the gradients of a model with central differences.")
@@ -151,9 +149,8 @@ def check(model: Path | None, as_json: bool, **options: Any) -> None:
         rows = [{key: getattr(r, key) for key in keys} | {"ok": r.ok and r.tells} for r in results]
         echo_json({"equations": rows, "first_wrong": wrong and wrong.name})
     else:
-        verdicts = ("WRONG" if not r.ok else "ok" if r.tells else "cannot be judged" for r in results)
-        errors = (f"relative error {r.relative_error:.1e}" for r in results)
-        click.echo(columns([*zip((r.name for r in results), errors, verdicts, strict=True)]))
+        verdicts = {r.name: "WRONG" if not r.ok else "ok" if r.tells else "cannot be judged" for r in results}
+        click.echo(columns([(r.name, f"relative error {r.relative_error:.1e}", verdicts[r.name]) for r in results]))
         count = f"{len(results) - len(silent)} of" if silent else "all"
         agreement = f"{count} {len(results)} equations agree with central differences"
         click.echo(str(wrong) if wrong else "\n".join([*map(str, silent), agreement]))

@@ -17,6 +17,7 @@ from matgrad.explanation.text import HEADINGS
 from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, Equation, equations
+from matgrad.inspection.latex import latex_equation
 from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
 from matgrad.layers.model_base import density_of, headline, parameter_count
@@ -28,7 +29,6 @@ from matgrad.program.recorder import record_computation
 from matgrad.program.shapes import size_name
 from matgrad.program.text import LatexPrinter
 from matgrad.sparse.matrix import SparseMatrix
-from matgrad.typesetting.latex import latex_equation
 
 if TYPE_CHECKING:
     from matgrad.explanation.explanation import Explained

@@ -49,7 +49,7 @@ class Check:
     location: str  # file and line of the equation that ran
     label: str  # of the equation in the paper, such as 'eq:softmax-derivation', or the name of its section
     sizes: str  # 'N=3 D=4 K=5'
-    method: str  # 'algebra', 'points', 'numbers' (of NumPy) or 'differences' (central ones); 'none' with a note
+    method: str  # 'proof', 'points', 'numbers' (of NumPy) or 'differences' (central ones); 'none' with a note
     seconds: float
     ok: bool
     message: str = ""  # where it is wrong, with both symbolic entries

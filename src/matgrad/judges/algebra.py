@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
-from matgrad.foundation.numbers import generator, preserved_generator
+from matgrad.foundation.numbers import own_generator
 from matgrad.inspection.equations import last_line
 from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.verdicts import Check, crash, gradient_checks, judged, suffixed
@@ -27,7 +27,7 @@ from matgrad.judges.definitions import definition_of
 from matgrad.layers.base import check_layers
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
-from matgrad.matrix_operations import hadamard, uniform
+from matgrad.matrix_operations import elements_sum, hadamard, uniform
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.shapes import size_name
 from matgrad.sparse.matrix import SparseMatrix
@@ -46,14 +46,14 @@ def for_equal_sizes(make: MakeLayer) -> MakeLayer:
 
 def made(make: MakeLayer, training: bool, D: int, K: int) -> Layer:
     """The layer in one of its modes, with the same random weights and the same dropout in every run."""
-    with preserved_generator():
-        generator().bit_generator.state = np.random.default_rng(SEED).bit_generator.state
+    with own_generator(SEED):
         return MultilayerPerceptron([for_equal_sizes(make)(D, K)]).train(training).layers[0]
 
 
 class Algebra:
     """Matrices in which claims are written, at some sizes, and the verdicts on them."""
 
+    method: str  # of comparing
     about = ""  # the sizes, and what else the verdicts are about
     name = ""  # of the class that is judged, for errors that do not say it
     sizes: Mapping[str, int]  # the numbers, at fixed sizes
@@ -84,7 +84,7 @@ class Algebra:
     # how they are judged
     gradients: Callable[[Layer, Any], list[Check]]  # (layer, X): all, also of parts, in order of backpropagation
     problem_of: Callable[[Any, Any], str]  # why two cannot be equal for any values of the symbols; '' if they can
-    compared: Callable[[Any, Any], tuple[str, str]]  # the method of comparing, and what is wrong with the first
+    compared: Callable[[Any, Any], str]  # what is wrong with the first: the end of a sentence, or ''
 
     # -- at fixed sizes -------------------------------------------------------------------------
     def __init__(
@@ -102,7 +102,6 @@ class Algebra:
     sum: Callable[..., Any] = staticmethod(lambda f, size: sum(map(f, range(size))))  # Σ_i f(i), for entries
     total: Callable[..., Any] = sum  # the same for scalars
     row: Callable[..., Any] = staticmethod(lambda X, i: X[i : i + 1, :])  # x_i, the i-th row of X
-    scaled: Callable[..., Any] = staticmethod(lambda A, g: A * g[0, 0])  # A times the scalar in the 1×1 matrix g
 
     # -- what losses are given -------------------------------------------------------------------
     def output(self, loss: LossFunction, N: Any, K: Any) -> Any:
@@ -143,8 +142,8 @@ class Algebra:
         origin, about = last_line(code) if callable(code) else code, ", ".join(x for x in (self.about, remark) if x)
         if expected is None:
             return judged(thing, quantity, origin, about, "", note=f"{quantity} {UNDEFINED}")
-        method, problem = self.compared(found, expected)
-        check = judged(thing, quantity, origin, about, problem, method=method, start=self.started, prefix=prefix)
+        problem = self.compared(found, expected)
+        check = judged(thing, quantity, origin, about, problem, method=self.method, start=self.started, prefix=prefix)
         self.started = time.perf_counter()
         return check
 
@@ -215,13 +214,7 @@ class SymbolicAlgebra(Algebra):
     jacobian: Callable[[Any, Any], Any]  # ∂y/∂x, for row or column vectors y and x
     at: Callable[[Any, Any, Any], Any]  # (A, V, B): A with a matrix B for the symbols V in it
     is_same: Callable[[Any, Any], bool]
-    column: Callable[[Any, Any], Any]  # x^j, the j-th column of X
-    pairing: Callable[[Any, Any], Any]  # ⟨G, Y⟩ = Σ_ij g_ij·y_ij
     functions: Callable[[str, Any, Any], Any]  # a matrix of unknown functions of x
-    polynomials: Callable[[Any, Any], Any]  # a column of p polynomials of degree 2 in the elements of y
-    by_rows: Callable[[Callable[[Any], Any], Any], Any]  # the matrix of a shape with the rows f(i)
-    by_columns: Callable[[Callable[[Any], Any], Any], Any]
-    as_matrix: Callable[[Any], Any]  # the 1×1 matrix of a scalar
 
     own_symbols: Callable[..., Any]  # like `symbols`, in a layer
     # a layer, and one with other sizes, which tells what depends on them
@@ -231,7 +224,7 @@ class SymbolicAlgebra(Algebra):
 
     def layer(self, make: MakeLayer, *, training: bool | None = None) -> Layer:
         """The layer with symbols for its matrices and numbers, parts included, by default in its own mode."""
-        with preserved_generator():
+        with own_generator():
             layer, other = self.made(make)
         self.name = type(layer).__name__
         check_layers([layer])
@@ -273,6 +266,15 @@ class SymbolicAlgebra(Algebra):
             return value
         return self.own_symbols(name, is_positive=value > 0)
 
+    @staticmethod
+    def pairing(G: Any, Y: Any) -> Any:
+        """⟨G, Y⟩ = Σ_ij g_ij·y_ij"""
+        return elements_sum(hadamard(G, Y))
+
+    def by_rows(self, f: Callable[[Any], Any], shape: Any) -> Any:
+        """The matrix of a shape with the rows f(i)."""
+        return self.matrix(shape, lambda i, j: f(i)[self.first, j])
+
     # -- derivatives ----------------------------------------------------------------------------
     def slope(self, f: Callable[[Any], Any], V: Any) -> Any:
         """∇_V f(V)"""
@@ -310,7 +312,8 @@ def chain(start: Any, *links: tuple[str, Any]) -> Iterator[Step]:
         start = A
 
 
-Steps = Callable[..., Iterable[Step]]  # of an algebra and of what is given
+Sides = tuple[Any, Any]  # of the only step, whose text is the docstring
+Steps = Callable[..., Iterable[Step] | Sides]  # of an algebra and of what is given
 
 
 @dataclass(frozen=True)
@@ -327,6 +330,11 @@ class Lemma:
     given: Mapping[str, Any]
 
     @property
+    def text(self) -> str:
+        """What it says."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
     def sizes(self) -> dict[str, int]:
         """The numbers of the sizes."""
         return {name: x for name, x in self.given.items() if isinstance(x, int)}
@@ -341,4 +349,5 @@ class Lemma:
                 case rows, columns, *positive:
                     known[name] = a.symbols(name, known[rows], known[columns], is_positive=bool(positive))
         wanted = inspect.signature(self.function).parameters
-        return self.function(a, **{name: x for name, x in known.items() if name in wanted})
+        found = self.function(a, **{name: x for name, x in known.items() if name in wanted})
+        return [Step(self.text, *found)] if isinstance(found, tuple) else found

@@ -14,6 +14,7 @@ from matgrad.inspection.verdicts import Check, feedforward_values, judged, origi
 from matgrad.judges.algebra import Algebra, Lemma, MakeLayer, SymbolicAlgebra
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
+from matgrad.matrix_operations import elements_sum
 
 
 def of_layer(a: Algebra, make: MakeLayer) -> Iterator[Check]:
@@ -65,7 +66,7 @@ def by_rows(a: Algebra, f: Callable[..., Any], Y: Any, T: Any, weights: Any = No
 
     def of_row(i: Any) -> Any:
         value = f(a.row(Y, i), a.row(T, i))
-        return value if weights is None else a.scaled(value, a.row(weights, i))
+        return value if weights is None else value * elements_sum(a.row(weights, i))
 
     return a.total(of_row, Y.shape[0])
 
@@ -97,16 +98,12 @@ def of_lemma(a: SymbolicAlgebra, lemma: Lemma) -> Iterator[Check]:
     """Both sides of each step are equal; the message is about the first step that does not hold."""
     start = time.perf_counter()
     file, (_, line) = inspect.getsourcefile(lemma.function) or "", inspect.getsourcelines(lemma.function)
-    location, source = f"{relative_path(file)}:{line}", (inspect.getdoc(lemma.function) or "").partition("\n")[0]
-    methods, problem = [], ""
+    location, source = f"{relative_path(file)}:{line}", lemma.text
+    problem = "it has no steps"
     for number, step in enumerate(lemma.steps(a), 1):
-        method, problem = a.compared(step.left, step.right)
-        methods.append(method)
-        if problem:
+        if problem := a.compared(step.left, step.right):
             problem = f"step {number} ({step.text}) {problem}"
             break
-    if not methods:
-        problem = "it has no steps"
     message = f"{lemma.name} does not hold: {problem}\n  in {location}: {source}" if problem else ""
-    seconds, method = time.perf_counter() - start, max(methods, default="none")  # 'points' is above 'algebra'
-    yield Check(lemma.name, location, lemma.label, a.about, method, seconds, not problem, message, source)
+    seconds = time.perf_counter() - start
+    yield Check(lemma.name, location, lemma.label, a.about, a.method, seconds, not problem, message, source)

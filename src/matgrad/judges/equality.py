@@ -1,9 +1,7 @@
-"""Equality of symbolic matrices: proved by algebra if that is fast, otherwise tested at random points.
+"""Equality of symbolic matrices, tested at random points.
 
 Both sides are evaluated at random rational points, near 0 and far from it, with 60 digits, and must agree to 30
-digits; if a floating-point number is left in them, to 11. If they do, algebra is tried as well: with exponentials
-and roots as indeterminates, the difference is a quotient of polynomials, which is zero or not. Only a
-difference that is too large for this remains unproved.
+digits; if a floating-point number is left in them, to 11.
 """
 
 from __future__ import annotations
@@ -23,29 +21,22 @@ from matgrad.judges.algebra import shape_problem
 DIGITS, MORE_DIGITS = 60, 1000  # the latter where the former give 1/0, such as for 1 / (1 - tanh(500))
 TOLERANCE, FLOAT_TOLERANCE = mpmath.mpf(10) ** -30, mpmath.mpf(10) ** -11  # relative to numbers above 1
 MAGNITUDES = (2, 2, 2, 30, 500)  # of the random points
-LARGE = 100  # the number of operations in a difference above which algebra is not tried
-MANY = 40  # the number of elements above which it is not tried
 
 
-def compare(found: Any, expected: sp.Matrix) -> tuple[str, str]:
-    """How two matrices are compared as functions of their symbols, 'algebra' or 'points', and what is wrong, or ''.
-
-    The latter is the end of a sentence that begins with the name of the first.
-    """
+def compare(found: Any, expected: sp.Matrix) -> str:
+    """What is wrong with a matrix as a function of its symbols, '' if nothing is; the end of a sentence about it."""
     if problem := problem_of(found, expected):
-        return "algebra", f"is wrong: {problem}"
+        return f"is wrong: {problem}"
     unknown = [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a - b != 0]
-    pairs = [(found[i], expected[i]) for i in unknown]
     try:
-        wrong = _first_difference(pairs)
+        wrong = _first_difference([(found[i], expected[i]) for i in unknown])
     except ArithmeticError as error:
-        return "points", f"is wrong: {error}"
+        return f"is wrong: {error}"
     if wrong is None:
-        is_proved = len(pairs) <= MANY and all(_is_zero(a - b) for a, b in pairs)
-        return "algebra" if is_proved else "points", ""
+        return ""
     row, column = divmod(unknown[wrong], found.shape[1])
     entries = f"\n  found     {found[row, column]}\n  expected  {expected[row, column]}"
-    return "points", f"is wrong at row {row}, column {column}:{entries}"
+    return f"is wrong at row {row}, column {column}:{entries}"
 
 
 def problem_of(found: Any, expected: sp.Matrix) -> str:
@@ -57,13 +48,6 @@ def problem_of(found: Any, expected: sp.Matrix) -> str:
             row, column = divmod(i, found.shape[1])
             return f"found {x} at row {row}, column {column}, expected a finite number"
     return ""
-
-
-def _is_zero(difference: sp.Expr) -> bool:
-    """Whether algebra quickly proves that the difference is zero."""
-    if sp.count_ops(difference) > LARGE or difference.has(sp.Piecewise, sp.Max, sp.Heaviside, sp.erf, sp.Float):
-        return False
-    return sp.cancel(sp.together(difference.rewrite(sp.exp))) == 0
 
 
 def _first_difference(pairs: Sequence[tuple[sp.Expr, sp.Expr]]) -> int | None:

@@ -12,23 +12,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from matgrad import softmax_functions
-from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.notation import document, escape
-from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor, Index, delta, is_equal, new_index
+from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor, Index, is_equal, new_index
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
 from matgrad.inspection.equations import Equation
+from matgrad.inspection.latex import latex_equation
 from matgrad.inspection.observing import observed
 from matgrad.inspection.variables import drop_gradients, input_changed
-from matgrad.inspection.verdicts import Check, feedforward_values, suffixed
-from matgrad.judges.algebra import Lemma, MakeLayer, for_equal_sizes
-from matgrad.judges.claims import by_rows
+from matgrad.inspection.verdicts import Check, suffixed
+from matgrad.judges.algebra import Lemma, Subject
 from matgrad.judges.index_judge import Symbols, chained, entry_of, put, slope_of
 from matgrad.layers.layer import Layer
-from matgrad.loss_functions import LossFunction
 from matgrad.program.entries import IndexMatrix
-from matgrad.typesetting.latex import latex_equation
+from matgrad.program.program import Value
 
 Definition = tuple[IndexMatrix, IndexMatrix]  # symbols, and what they stand for
 Written = Callable[[Text], str]  # a part of an equation, written by a writer of text or of LaTeX
@@ -130,88 +127,21 @@ def depends_on(e: Expression, V: IndexMatrix) -> bool:
     return name in found
 
 
-# -- values, losses, functions and lemmas ---------------------------------------------------------
+# -- claims -------------------------------------------------------------------------------------
 
 
-def explained_value(check: Check, name: str, found: IndexMatrix, expected: IndexMatrix) -> Explanation:
-    """A value of the code that is equal to its definition."""
-    explanation, names = Explanation(check), own_names(expected)
-    left = entry_written(name, expected.indices, names)
-    explanation.add("definition, for one entry", left, expected.entry, names)
-    explanation.add(SAME, None, found.entry, names, check.source)
-    return explanation
+def explained(subject: Subject, check: Check, ones: frozenset[str], keep_numbers: bool) -> Explanation:
+    """The explanation of a verdict, by the claim that it is about."""
+    if isinstance(subject.thing, Lemma):
+        return _of_lemma(Symbols(ones), subject.thing, check)
+    a = _Explainer(check, ones, keep_numbers)
+    for _ in subject.claims(a, subject.thing):
+        if a.found.lines:
+            return a.found
+    raise ValueError(f"{check.name} is not claimed")
 
 
-def _differentiate(
-    found: Explanation, name: str, Y: IndexMatrix, X: IndexMatrix, at: tuple[Index, ...], names: Names, remark: str = ""
-) -> tuple[Written, Expression]:
-    """Two lines, y_ij as it is computed and ∂y_ij/∂x_kl; the latter as it is written, and as an expression."""
-    x, y = entry_of(X), entry_written(name, Y.indices, names)
-    found.add("definition: what the code computes", y, Y.entry, names)
-    left, slope = slope_written(y, entry_written(x.name, at, names)), Y.entry.derivative(x.at(*at))
-    rules = "; ".join(rules_of(Y.entry, x.at(*at))) or f"{x.name} does not occur"
-    found.add(rules + remark, left, slope, names)
-    return left, slope
-
-
-def explain_activation(symbols: Symbols, make: Callable[[], ActivationFunction], check: Check) -> Explanation:
-    """f(x) by its definition, or f'(x) from f(x)."""
-    act, X = symbols.numbers(make()), symbols.symbols("X", symbols.size("N"), symbols.size("K"))
-    Y, D, define = act(X), act.gradient(X), symbols.defined(act)
-    if check.name.endswith(".value") and define:
-        return explained_value(check, "Y", Y, define(X))
-    explanation, (i, j), (k, l) = Explanation(check), X.indices, map(new_index, (X.rows, X.columns))
-    names = own_names(X) | {index: letter for index, letter in ((k, "k"), (l, "l")) if index != FIRST}
-    _differentiate(explanation, "Y", Y, X, (k, l), names)
-    rule = "the entry of the gradient in the code, for the same indices; both have the same canonical form"
-    explanation.add(rule, None, delta(i, k) * delta(j, l) * D.entry, names, check.source)
-    return explanation
-
-
-def explain_loss(symbols: Symbols, make: Callable[[], LossFunction], check: Check) -> Explanation:
-    """A loss by its definition, or its gradients from its value."""
-    loss, N = symbols.numbers(make()), symbols.size("N")
-    Y, T = (symbols.symbols(name, N, symbols.size("K")) for name in "YT")
-    weights = (symbols.symbols("s", N, 1),) if "weighted" in check.sizes else ()
-    quantity = check.name.rpartition(".")[2]
-    value: Any = by_rows(symbols, loss, Y, T, *weights) if weights and quantity != "value" else loss(Y, T, *weights)
-    if quantity == "value" and not weights and (define := symbols.defined(loss)):
-        return explained_value(check, "L", value, IndexMatrix((), define(Y, T)))
-    if quantity in ("value", "is_mean"):
-        of_rows = by_rows(symbols, loss, Y, T, *weights)
-        return explained_value(check, "L", value, of_rows / (N if loss.is_mean else 1))
-    explanation, at = Explanation(check), tuple(map(new_index, (Y.rows, Y.columns)))
-    names: Names = dict(zip(at, "ij", strict=True))
-    left, slope = _differentiate(explanation, "L", value, Y, at, names, f"; {OF_DELTA}")
-    is_mean = quantity == "mean_gradient"
-    if is_mean and (weights or not loss.is_mean):
-        mean = partial(lambda left, writer: writer.times(writer.quotient(["1"], ["N"]), left(writer)), left)
-        explanation.add("the mean over the examples", mean, slope / symbols.number(N), names)
-    found: Any = loss.mean_gradient(Y, T, *weights) if is_mean else loss.gradient(Y, T)
-    explanation.add(SAME, None, found[at], names, check.source)
-    return explanation
-
-
-def explain_softmax(symbols: Symbols, name: str, check: Check) -> Explanation:
-    """A softmax function by its definition, or its Jacobian from the function."""
-    f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
-    D, define = symbols.size("D"), symbols.defined(f)
-    if check.name == f.__name__ and define:
-        X = symbols.symbols("X", symbols.size("N"), D)
-        return explained_value(check, "Y", f(X), define(X))
-    x = symbols.symbols("x", 1, D)
-    y, explanation, k = f(x), Explanation(check), new_index(x.columns)
-    names, at = {x.indices[1]: "i", k: "j"}, (x.indices[0], k)
-    _, slope = _differentiate(explanation, "Y", y, x, at, names)
-    Y = symbols.symbols("Y", 1, D)
-    explanation.definitions.append((Y, y))
-    if (short := folded(slope, entry_of(Y), y.entry)) != slope:
-        explanation.add("definition of Y", None, short, names)
-    explanation.add(SAME, None, of_row(x)[x.indices[1], k], names, check.source)
-    return explanation
-
-
-def explain_lemma(symbols: Symbols, lemma: Lemma, check: Check) -> Explanation:
+def _of_lemma(symbols: Symbols, lemma: Lemma, check: Check) -> Explanation:
     """The steps of a lemma, with the entry that both sides of each have."""
     explanation, before, known = Explanation(check), 0, ""
     for position, step in enumerate(lemma.steps(symbols), 1):
@@ -227,10 +157,75 @@ def explain_lemma(symbols: Symbols, lemma: Lemma, check: Check) -> Explanation:
     return explanation
 
 
-# -- layers -------------------------------------------------------------------------------------
+class _Explainer(Symbols):
+    """The algebra in which claims are made once more, to explain the one that a verdict is about."""
+
+    def __init__(self, check: Check, ones: frozenset[str], keep_numbers: bool) -> None:
+        super().__init__(ones, keep_numbers)
+        self.check, self.found = check, Explanation(check)
+        self.derivatives: dict[Value, tuple[IndexMatrix, IndexMatrix]] = {}  # ∂Y/∂X: Y and X
+
+    def gradient(self, value: IndexMatrix, V: IndexMatrix) -> IndexMatrix:
+        return self._noted(super().gradient(value, V), value, V)
+
+    def jacobian(self, y: IndexMatrix, x: IndexMatrix) -> IndexMatrix:
+        return self._noted(super().jacobian(y, x), y, x)
+
+    def _noted(self, D: IndexMatrix, Y: IndexMatrix, X: IndexMatrix) -> IndexMatrix:
+        self.derivatives[D.value] = Y, X
+        return D
+
+    def claim(self, thing: Any, quantity: str, code: Any, found: Any, expected: Any, *remarks: str) -> Check:
+        check = super().claim(thing, quantity, code, found, expected, *remarks)
+        if (check.name, check.sizes) == (self.check.name, self.check.sizes):
+            expected = IndexMatrix((), expected) if isinstance(expected, Expression) else expected
+            of = [x for x in (expected.value, *expected.value.operands) if x in self.derivatives]
+            if of:
+                self._differentiate(*self.derivatives[of[0]], found, is_mean=of[0] is not expected.value)
+            else:
+                self._define(quantity, found, expected)
+        return check
+
+    def _define(self, quantity: str, found: IndexMatrix, expected: IndexMatrix) -> None:
+        """A value of the code that is equal to its definition."""
+        name = ("Y" if expected.shape else "L") if quantity in ("", "value", "is_mean") else quantity
+        names = own_names(expected)
+        left = entry_written(name, expected.indices, names)
+        self.found.add("definition, for one entry", left, expected.entry, names)
+        self.found.add(SAME, None, found.entry, names, self.check.source)
+
+    def _differentiate(self, Y: IndexMatrix, X: IndexMatrix, code: IndexMatrix, is_mean: bool) -> None:
+        """y as it is computed, ∂y/∂x by the rules, and what the code computes."""
+        x, found, at = entry_of(X), self.found, tuple(new_index(i.size) for i in X.indices)
+        names: Names = dict(zip((i for i in (*Y.indices, *at) if i != FIRST), "ij", strict=True))
+        y = entry_written("Y" if Y.shape else "L", Y.indices, names)
+        found.add("definition: what the code computes", y, Y.entry, names)
+        left, slope = slope_written(y, entry_written(x.name, at, names)), Y.entry.derivative(x.at(*at))
+        rules = [*rules_of(Y.entry, x.at(*at)), *([] if Y.shape else [OF_DELTA])]
+        found.add("; ".join(rules) or f"{x.name} does not occur", left, slope, names)
+        if is_mean:
+            slope = slope / self.number(self.size("N"))
+            mean = partial(lambda left, writer: writer.times(writer.quotient(["1"], ["N"]), left(writer)), left)
+            found.add("the mean over the examples", mean, slope, names)
+        if Y.shape:  # softmax of a row is in its own derivatives
+            V = self.symbols("Y", *Y.shape)
+            found.definitions.append((V, Y))
+            if (short := folded(slope, entry_of(V), Y.entry)) != slope:
+                found.add("definition of Y", None, short, names)
+        row, column = (Y.indices[1], at[1]) if Y.shape else at
+        found.add(SAME, None, code[row, column], names, self.check.source)
+
+    def gradients(self, layer: Layer, X: IndexMatrix) -> list[Check]:
+        path = self.check.name.partition(" ")[0].partition(".")[2] if " " in self.check.name else ""
+        self.taken.add(entry_of(X).name)
+        self.found = _Run(layer, X, self).explanation(self.check, path, self.check.name.rpartition(".")[2])
+        return [self.check]
 
 
-class Value(NamedTuple):
+# -- gradients of layers --------------------------------------------------------------------------
+
+
+class Named(NamedTuple):
     """A value of feedforward: symbols for it, and what it is in terms of those before it."""
 
     name: str
@@ -238,20 +233,6 @@ class Value(NamedTuple):
     value: IndexMatrix
     gradient: IndexMatrix  # symbols for the gradient of the loss with respect to it
     equation: Equation | None
-
-
-def explain_layer(symbols: Symbols, make: MakeLayer, check: Check) -> Explanation:
-    """How a gradient of the layer make(D, K) follows from its feedforward, or a value from its definition."""
-    layer = symbols.layer(for_equal_sizes(make))
-    X = symbols.own_symbols("X", symbols.size("N"), layer.input_size)
-    path = check.name.partition(" ")[0].partition(".")[2] if " " in check.name else ""
-    quantity = check.name.rpartition(".")[2]
-    define = symbols.defined(layer.clone())
-    definitions = define(X) if define else {}
-    if not path and quantity in definitions:
-        found = feedforward_values(layer, X, definitions)[quantity]
-        return explained_value(check, quantity, found, definitions[quantity])
-    return _Run(layer, X, symbols).explanation(check, path, quantity)
 
 
 class _Run:
@@ -264,7 +245,7 @@ class _Run:
     def __init__(self, layer: Layer, X: IndexMatrix, symbols: Symbols) -> None:
         self.layer, self.X, self.symbols = layer.clone(), X, symbols
         self.parts = dict(self.layer.walk())
-        self.values: dict[str, Value] = {}
+        self.values: dict[str, Named] = {}
         self.found: dict[str, Any] = {}
         self.equations: dict[str, Equation] = {}
         with ExitStack() as stack:
@@ -299,7 +280,7 @@ class _Run:
         V = self.symbols.own_symbols(name, *value.shape, is_positive=value.entry.is_positive)
         name = entry_of(V).name
         gradient = self.symbols.own_symbols(f"D{name}", *value.shape)
-        self.values[name] = Value(name, V, value, gradient, equation)
+        self.values[name] = Named(name, V, value, gradient, equation)
         return V
 
     # -- the explanation of one gradient, DV ------------------------------------------------------
@@ -335,9 +316,9 @@ class _Run:
         self._compare(found, name, part)
         return found
 
-    def _between(self, V: IndexMatrix) -> list[Value]:
+    def _between(self, V: IndexMatrix) -> list[Named]:
         """The values between V and the output, in order, the output included."""
-        forward: list[Value] = []
+        forward: list[Named] = []
         for value in self.values.values():
             if any(depends_on(value.value.entry, U) for U in (V, *(x.symbols for x in forward))):
                 forward.append(value)
@@ -347,14 +328,14 @@ class _Run:
                 backward.append(value)
         return backward[::-1]
 
-    def _uses(self, V: IndexMatrix) -> list[Value]:
+    def _uses(self, V: IndexMatrix) -> list[Named]:
         return [x for x in self.values.values() if depends_on(x.value.entry, V)]
 
     def _total(self, V: IndexMatrix) -> IndexMatrix:
         """The chain rule over all values w that v occurs in, which are put back into their slopes."""
         return chained(((x.gradient, x.value, x.symbols) for x in self._uses(V)), V)
 
-    def _differentiate(self, found: Explanation, V: IndexMatrix, name: str, between: list[Value]) -> None:
+    def _differentiate(self, found: Explanation, V: IndexMatrix, name: str, between: list[Named]) -> None:
         """The chain rule, the derivatives in it, and what they give together."""
         own, terms = own_names(V), []
         lines: list[tuple[str, Written | None, Expression, Names]] = []

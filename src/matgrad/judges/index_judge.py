@@ -31,10 +31,9 @@ from matgrad.index_notation.rules import folded
 from matgrad.index_notation.sums import summed
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
-from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, made, shape_problem
+from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, for_equal_sizes, made, shape_problem
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
-from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.program.entries import IndexMatrix, indices_of, lifted, symbols
 from matgrad.program.shapes import Questions, Shape, Size, size_name
 
@@ -129,7 +128,7 @@ class Symbols(SymbolicAlgebra):
     matrices have different names.
     """
 
-    first, half = FIRST, Fraction(1, 2)
+    method, first, half = "proof", FIRST, Fraction(1, 2)
     exp, log, erf = functions.exp, functions.log, functions.erf
     sqrt, matrix = staticmethod(functions.sqrt), staticmethod(matrix)
     number = staticmethod(lambda x: lifted(x).entry)
@@ -139,14 +138,8 @@ class Symbols(SymbolicAlgebra):
     pieces = staticmethod(lambda left, x, right: (1 - functions.step(x)) * left + functions.step(x) * right)
 
     row = staticmethod(lambda X, i: matrix((1, X.shape[1]), lambda _, j: X[i, j]))
-    column = staticmethod(lambda X, j: matrix((X.shape[0], 1), lambda i, _: X[i, j]))
-    scaled = staticmethod(lambda A, g: IndexMatrix((), g.entry) * A)
     gradient, jacobian = staticmethod(gradient), staticmethod(jacobian)
     at = staticmethod(lambda A, V, value: IndexMatrix(A.shape, put(A.entry, V, value)))
-    pairing = staticmethod(lambda G, Y: elements_sum(hadamard(G, Y)))
-    as_matrix = staticmethod(lambda scalar: IndexMatrix((1, 1), scalar.entry))
-    by_rows = staticmethod(lambda f, shape: matrix(shape, lambda i, j: f(i)[FIRST, j]))
-    by_columns = staticmethod(lambda f, shape: matrix(shape, lambda i, j: f(j)[i, FIRST]))
     functions = staticmethod(
         lambda name, shape, x: IndexMatrix(shape, of(Entry(name, indices_of(shape), variable=entry_of(x).name)))
     )
@@ -173,6 +166,7 @@ class Symbols(SymbolicAlgebra):
         return X
 
     def made(self, make: MakeLayer) -> tuple[Layer, Layer]:
+        make = for_equal_sizes(make)
         return make(*SMALL.values()), make(*LARGE.values())
 
     def size_of(self, number: int, other: int, what: str) -> Size | int:
@@ -184,30 +178,15 @@ class Symbols(SymbolicAlgebra):
                 return self.size(name)
         raise ValueError(f"{what}: expected a size of 1, D or K, found {number} for {SMALL} and {other} for {LARGE}")
 
-    @staticmethod
-    def polynomials(p: Any, y: IndexMatrix) -> IndexMatrix:
-        """g_i(y) = a_i + Σ_j b_ij·y_j + Σ_jk c_ijk·y_j·y_k"""
-        m = y.columns if y.rows == FIRST.size else y.rows
-
-        def element(j: Index) -> Expression:
-            return y[j, FIRST] if y.columns == FIRST.size else y[FIRST, j]
-
-        def entry(i: Index, _: Index) -> Expression:
-            linear = summed(lambda j: of(Entry("b", (i, j))) * element(j), m)
-            square = summed(lambda j: summed(lambda k: of(Entry("c", (i, j, k))) * element(j) * element(k), m), m)
-            return of(Entry("a", (i,))) + linear + square
-
-        return matrix((p, 1), entry)
-
     problem_of = staticmethod(problem_of)
 
     @staticmethod
-    def compared(found: Any, expected: Any) -> tuple[str, str]:
+    def compared(found: Any, expected: Any) -> str:
         expected = IndexMatrix((), expected) if isinstance(expected, Expression) else expected
         problem = problem_of(found, expected)
         if not problem and not is_equal(found.entry, expected.entry):
             problem = f"the canonical forms of the entries differ\n  found     {found}\n  expected  {expected}"
-        return "proof", f"is not proved: {problem}" if problem else ""
+        return f"is not proved: {problem}" if problem else ""
 
 
 def verdicts(subject: Subject) -> list[Check]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from matgrad.activation_functions import sigmoid
-from matgrad.judges.algebra import Lemma, Step, Steps, SymbolicAlgebra, chain
+from matgrad.judges.algebra import Lemma, Sides, Step, Steps, SymbolicAlgebra, chain
 from matgrad.loss_functions import CrossEntropyLoss, LogisticCrossEntropyLoss, LossFunction, SoftmaxCrossEntropyLoss
 from matgrad.matrix_operations import (
     Diag,
@@ -19,6 +19,7 @@ from matgrad.matrix_operations import (
     columns_sum,
     diag,
     dot,
+    elements_sum,
     exp,
     hadamard,
     identity,
@@ -45,7 +46,7 @@ LEMMAS: list[Lemma] = []  # in the order of the paper: lemmas, properties and li
 
 
 def lemma(label: str, **given: Any) -> Callable[[Steps], Steps]:
-    """A function whose steps are a lemma with its name, given matrices by their sizes, and sizes by numbers."""
+    """A function whose steps, or two sides, are a lemma with its name, given matrices by their sizes."""
 
     def added(steps: Steps) -> Steps:
         LEMMAS.append(Lemma(steps.__name__.replace("_", " "), label, steps, given))
@@ -54,44 +55,59 @@ def lemma(label: str, **given: Any) -> Callable[[Steps], Steps]:
     return added
 
 
+def scaled(A: Any, g: Any) -> Any:
+    """A times the scalar in the 1×1 matrix g"""
+    return A * elements_sum(g)
+
+
+def of_rows(a: SymbolicAlgebra, f: Callable[[Any, Any], Any], X: Any, Y: Any) -> Any:
+    """The matrix with the rows f(x_i, y_i)"""
+    return a.by_rows(lambda i: f(a.row(X, i), a.row(Y, i)), X.shape)
+
+
+def of_columns(a: SymbolicAlgebra, f: Callable[[Any, Any], Any], X: Any, Y: Any) -> Any:
+    """The matrix with the columns f(x^j, y^j)"""
+    return of_rows(a, lambda x, y: f(x.T, y.T).T, X.T, Y.T).T
+
+
 # -- rules -------------------------------------------------------------------------------------
 
 
 @lemma("eq:product-rule1", x="p 1", f="n 1 of x", g="1 1 of x", n=4, p=5)
-def product_rule_1(a: SymbolicAlgebra, x: Any, f: Any, g: Any) -> Iterator[Step]:
+def product_rule_1(a: SymbolicAlgebra, x: Any, f: Any, g: Any) -> Sides:
     """∂(f g)/∂x = ∂f/∂x g + f ∂g/∂x, for f(x) of size n×1 and a scalar g(x)"""
-    expected = a.scaled(a.jacobian(f, x), g) + f @ a.jacobian(g, x)
-    yield Step("∂h/∂x = ∂f/∂x g + f ∂g/∂x", a.jacobian(f @ g, x), expected)
+    return a.jacobian(f @ g, x), scaled(a.jacobian(f, x), g) + f @ a.jacobian(g, x)
 
 
 @lemma("eq:product-rule2", x="p 1", f="1 n of x", g="1 1 of x", n=4, p=5)
-def product_rule_2(a: SymbolicAlgebra, x: Any, f: Any, g: Any) -> Iterator[Step]:
+def product_rule_2(a: SymbolicAlgebra, x: Any, f: Any, g: Any) -> Sides:
     """∂(f g)/∂x = ∂f/∂x g + fᵀ ∂g/∂x, for f(x) of size 1×n and a scalar g(x)"""
-    expected = a.scaled(a.jacobian(f, x), g) + f.T @ a.jacobian(g, x)
-    yield Step("∂h/∂x = ∂f/∂x g + fᵀ ∂g/∂x", a.jacobian(a.scaled(f, g), x), expected)
+    return a.jacobian(scaled(f, g), x), scaled(a.jacobian(f, x), g) + f.T @ a.jacobian(g, x)
 
 
 @lemma("eq:product-rule3", x="p 1", A="m n", g="n 1 of x", m=3, n=4, p=5)
-def product_rule_3(a: SymbolicAlgebra, x: Any, A: Any, g: Any) -> Iterator[Step]:
+def product_rule_3(a: SymbolicAlgebra, x: Any, A: Any, g: Any) -> Sides:
     """∂(A g)/∂x = A ∂g/∂x, for A of size m×n and g(x) of size n×1"""
-    yield Step("∂h/∂x = A ∂g/∂x", a.jacobian(A @ g, x), A @ a.jacobian(g, x))
+    return a.jacobian(A @ g, x), A @ a.jacobian(g, x)
 
 
 @lemma("eq:product-rule4", x="p 1", A="m n", f="1 m of x", m=3, n=4, p=5)
-def product_rule_4(a: SymbolicAlgebra, x: Any, A: Any, f: Any) -> Iterator[Step]:
+def product_rule_4(a: SymbolicAlgebra, x: Any, A: Any, f: Any) -> Sides:
     """∂(f A)/∂x = Aᵀ ∂f/∂x, for f(x) of size 1×m and A of size m×n"""
-    yield Step("∂h/∂x = Aᵀ ∂f/∂x", a.jacobian(f @ A, x), A.T @ a.jacobian(f, x))
+    return a.jacobian(f @ A, x), A.T @ a.jacobian(f, x)
 
 
 @lemma("eq:chain-rule", x="n 1", m=3, n=4, p=5)
 def chain_rule(a: SymbolicAlgebra, x: Any, m: Any, p: Any) -> Iterator[Step]:
     """∂g(f(x))/∂x = ∂g/∂y ∂f/∂x with y = f(x), for f: ℝⁿ → ℝᵐ and g: ℝᵐ → ℝᵖ
 
-    g is an arbitrary polynomial of degree 2, which has arbitrary values and derivatives at y.
+    g is a polynomial of degree 2, a + B y + (C y) ⊙ (H y), which has arbitrary values and derivatives at y.
     """
+    B, C, H = (a.symbols(name, p, m) for name in "BCH")
     for kind, shape in (("a column", (m, 1)), ("a row", (1, m))):
         y, f = a.symbols("y", *shape), a.functions("f", shape, x)
-        g = a.polynomials(p, y)
+        v = y if shape[0] is m else y.T
+        g = a.symbols("a", p, 1) + B @ v + hadamard(C @ v, H @ v)
         yield Step(
             f"∂h/∂x = ∂g/∂y ∂f/∂x, y is {kind}",
             a.jacobian(a.at(g, y, f), x),
@@ -103,17 +119,15 @@ def chain_rule(a: SymbolicAlgebra, x: Any, m: Any, p: Any) -> Iterator[Step]:
 
 
 @lemma("eq:matrix-property1", X="m n", Y="m n", m=3, n=4)
-def matrix_property_1(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Iterator[Step]:
+def matrix_property_1(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Sides:
     """If z^j = x^j (x^j)ᵀ y^j for all j, then Z = X ⊙ (1_m diag(Xᵀ Y)ᵀ)"""
-    Z = a.by_columns(lambda j: a.column(X, j) @ a.column(X, j).T @ a.column(Y, j), X.shape)
-    yield Step("Z = X ⊙ (1_m diag(Xᵀ Y)ᵀ)", Z, hadamard(X, row_repeat(diag(X.T @ Y).T, m)))
+    return of_columns(a, lambda x, y: x @ x.T @ y, X, Y), hadamard(X, row_repeat(diag(X.T @ Y).T, m))
 
 
 @lemma("eq:matrix-property2", X="m n", Y="m n", m=3, n=4)
-def matrix_property_2(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Iterator[Step]:
+def matrix_property_2(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Sides:
     """If z^j = 1_m (x^j)ᵀ y^j for all j, then Z = 1_m diag(Xᵀ Y)ᵀ"""
-    Z = a.by_columns(lambda j: ones(m, like=X) @ a.column(X, j).T @ a.column(Y, j), X.shape)
-    yield Step("Z = 1_m diag(Xᵀ Y)ᵀ", Z, row_repeat(diag(X.T @ Y).T, m))
+    return of_columns(a, lambda x, y: ones(m, like=X) @ x.T @ y, X, Y), row_repeat(diag(X.T @ Y).T, m)
 
 
 @lemma("eq:matrix-property3", X="m n", Y="m n", m=3, n=4)
@@ -121,24 +135,22 @@ def matrix_property_3(a: SymbolicAlgebra, X: Any, Y: Any, m: Any) -> Iterator[St
     """If z^j = x^j 1_mᵀ y^j for all j, then Z = X ⊙ (1_m 1_mᵀ Y)"""
     one = ones(m, like=X)
     yield from chain(
-        a.by_columns(lambda j: a.column(X, j) @ one.T @ a.column(Y, j), X.shape),
+        of_columns(a, lambda x, y: x @ one.T @ y, X, Y),
         ("Z = X ⊙ (1_m 1_mᵀ Y)", hadamard(X, one @ one.T @ Y)),
         ("in the table's operations", hadamard(X, row_repeat(columns_sum(Y), m))),
     )
 
 
 @lemma("eq:matrix-property5", X="m n", Y="m n", m=3, n=4)
-def matrix_property_5(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Iterator[Step]:
+def matrix_property_5(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Sides:
     """If z_i = x_i y_iᵀ y_i for all i, then Z = (diag(X Yᵀ) 1_nᵀ) ⊙ Y"""
-    Z = a.by_rows(lambda i: a.row(X, i) @ a.row(Y, i).T @ a.row(Y, i), X.shape)
-    yield Step("Z = (diag(X Yᵀ) 1_nᵀ) ⊙ Y", Z, hadamard(column_repeat(diag(X @ Y.T), n), Y))
+    return of_rows(a, lambda x, y: x @ y.T @ y, X, Y), hadamard(column_repeat(diag(X @ Y.T), n), Y)
 
 
 @lemma("eq:matrix-property6", X="m n", Y="m n", m=3, n=4)
-def matrix_property_6(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Iterator[Step]:
+def matrix_property_6(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Sides:
     """If z_i = x_i y_iᵀ 1_nᵀ for all i, then Z = diag(X Yᵀ) 1_nᵀ"""
-    Z = a.by_rows(lambda i: a.row(X, i) @ a.row(Y, i).T @ ones(n, like=X).T, X.shape)
-    yield Step("Z = diag(X Yᵀ) 1_nᵀ", Z, column_repeat(diag(X @ Y.T), n))
+    return of_rows(a, lambda x, y: x @ y.T @ ones(n, like=X).T, X, Y), column_repeat(diag(X @ Y.T), n)
 
 
 @lemma("eq:matrix-property7", X="m n", Y="m n", m=3, n=4)
@@ -146,7 +158,7 @@ def matrix_property_7(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Iterator[St
     """If z_i = x_i 1_n y_i for all i, then Z = (X 1_n 1_nᵀ) ⊙ Y"""
     one = ones(n, like=X)
     yield from chain(
-        a.by_rows(lambda i: a.row(X, i) @ one @ a.row(Y, i), X.shape),
+        of_rows(a, lambda x, y: x @ one @ y, X, Y),
         ("Z = (X 1_n 1_nᵀ) ⊙ Y", hadamard(X @ one @ one.T, Y)),
         ("in the table's operations", hadamard(column_repeat(rows_sum(X), n), Y)),
     )
@@ -156,16 +168,15 @@ def matrix_property_7(a: SymbolicAlgebra, X: Any, Y: Any, n: Any) -> Iterator[St
 
 
 @lemma("appendix:batch-normalization", X="N D", N=3, D=4)
-def linear_form_of_the_centering(a: SymbolicAlgebra, X: Any, N: Any) -> Iterator[Step]:
+def linear_form_of_the_centering(a: SymbolicAlgebra, X: Any, N: Any) -> Sides:
     """X - (1_N 1_Nᵀ / N) X = X - 1_N μ, with μ the column means of X"""
-    J = ones(N, like=X) @ ones(N, like=X).T / N
-    yield Step("X - (1_N 1_Nᵀ / N) X = X - 1_N μ", X - J @ X, X - row_repeat(columns_mean(X), N))
+    return X - (ones(N, like=X) @ ones(N, like=X).T / N) @ X, X - row_repeat(columns_mean(X), N)
 
 
 @lemma("appendix:batch-normalization", R="N D", N=3, D=4)
-def linear_form_of_the_variance(a: SymbolicAlgebra, R: Any, N: Any) -> Iterator[Step]:
+def linear_form_of_the_variance(a: SymbolicAlgebra, R: Any, N: Any) -> Sides:
     """diag(Rᵀ R)ᵀ / N = 1_Nᵀ (R ⊙ R) / N"""
-    yield Step("diag(Rᵀ R)ᵀ / N = 1_Nᵀ (R ⊙ R) / N", diag(R.T @ R).T / N, columns_sum(hadamard(R, R)) / N)
+    return diag(R.T @ R).T / N, columns_sum(hadamard(R, R)) / N
 
 
 @lemma("eq:batch-normalization-backpropagation", Z="N D", DZ="N D", N=3, D=4)
@@ -178,20 +189,19 @@ def linear_forms_of_batch_normalization(a: SymbolicAlgebra, Z: Any, DZ: Any, N: 
 
 
 @lemma("eq:softmax-layer-backprop1", Y="N K", DY="N K", N=3, K=5)
-def linear_form_of_the_softmax_layer(a: SymbolicAlgebra, Y: Any, DY: Any, K: Any) -> Iterator[Step]:
+def linear_form_of_the_softmax_layer(a: SymbolicAlgebra, Y: Any, DY: Any, K: Any) -> Sides:
     """diag(DY Yᵀ) 1_Kᵀ = ((DY ⊙ Y) 1_K) 1_Kᵀ"""
-    literal = diag(DY @ Y.T) @ ones(K, like=Y).T
-    yield Step("diag(DY Yᵀ) 1ᵀ = ((DY ⊙ Y) 1) 1ᵀ", literal, column_repeat(rows_sum(hadamard(DY, Y)), K))
+    return diag(DY @ Y.T) @ ones(K, like=Y).T, column_repeat(rows_sum(hadamard(DY, Y)), K)
 
 
 # -- softmax -----------------------------------------------------------------------------------
 
 
 @lemma("eq:softmax-single", z="1 K", K=5)
-def softmax_of_a_row(a: SymbolicAlgebra, z: Any) -> Iterator[Step]:
+def softmax_of_a_row(a: SymbolicAlgebra, z: Any) -> Sides:
     """softmax(z) = e^z / (e^z 1_K)"""
     e = exp(z)
-    yield Step("softmax(z) = e^z / (e^z 1_K)", softmax(z), a.scaled(e, reciprocal(rows_sum(e))))
+    return softmax(z), scaled(e, reciprocal(rows_sum(e)))
 
 
 @lemma("eq:softmax-multiple", Z="N K", N=3, K=5)
@@ -206,7 +216,7 @@ def softmax_of_a_batch(a: SymbolicAlgebra, Z: Any, K: Any) -> Iterator[Step]:
 def stable_softmax_of_a_row(a: SymbolicAlgebra, z: Any, c: Any, K: Any) -> Iterator[Step]:
     """stable-softmax(z) = e^y / (e^y 1_K) with y = z - max(z) 1_Kᵀ, which is softmax(z)"""
     y = z - rows_max(z) @ ones(K, like=z).T
-    yield Step("e^y / (e^y 1_K)", stable_softmax(z), a.scaled(exp(y), reciprocal(rows_sum(exp(y)))))
+    yield Step("e^y / (e^y 1_K)", stable_softmax(z), scaled(exp(y), reciprocal(rows_sum(exp(y)))))
     yield Step("softmax(z - c 1_Kᵀ) = softmax(z) for every c", softmax(z - column_repeat(c, K)), softmax(z))
     yield Step("stable-softmax(z) = softmax(z)", stable_softmax(z), softmax(z))
     yield Step("stable-log-softmax(z) = log-softmax(z)", stable_log_softmax(z), log_softmax(z))
@@ -229,10 +239,10 @@ def softmax_derivation(a: SymbolicAlgebra, z: Any) -> Iterator[Step]:
     s = reciprocal(rows_sum(e))
     yield from chain(
         a.jacobian(y, z),
-        ("∂(e^z · 1/(e^z 1_K))/∂z", a.jacobian(a.scaled(e, s), z)),
-        ("product rule 2", a.scaled(a.jacobian(e, z), s) + e.T @ a.jacobian(s, z)),
-        ("∂e^z/∂z = Diag(e^z), ∂(1/s)/∂z = -e^z/s²", a.scaled(Diag(e), s) - e.T @ a.scaled(e, hadamard(s, s))),
-        ("Diag and the product are linear", Diag(a.scaled(e, s)) - a.scaled(e, s).T @ a.scaled(e, s)),
+        ("∂(e^z · 1/(e^z 1_K))/∂z", a.jacobian(scaled(e, s), z)),
+        ("product rule 2", scaled(a.jacobian(e, z), s) + e.T @ a.jacobian(s, z)),
+        ("∂e^z/∂z = Diag(e^z), ∂(1/s)/∂z = -e^z/s²", scaled(Diag(e), s) - e.T @ scaled(e, hadamard(s, s))),
+        ("Diag and the product are linear", Diag(scaled(e, s)) - scaled(e, s).T @ scaled(e, s)),
         ("e^z / (e^z 1_K) = y", Diag(y) - y.T @ y),
         ("what the package computes", softmax_jacobian(z)),
         ("the derivative of stable-softmax", a.jacobian(stable_softmax(z), z)),
@@ -298,25 +308,25 @@ def batch_normalization_scaling(a: SymbolicAlgebra, r: Any, Dz: Any, N: Any) -> 
     z = r @ s
     yield from chain(
         a.jacobian(z, r),
-        ("product rule 1", a.scaled(a.jacobian(r, r), s) + r @ a.jacobian(s, r)),
-        ("∂σ^(-1/2)/∂r = -(σ^(-3/2) / 2) ∂σ/∂r", a.scaled(I, s) - r @ a.scaled(a.jacobian(sigma, r), s**3) / 2),
-        ("∂σ/∂r = 2 rᵀ / N", a.scaled(I, s) - r @ a.scaled(2 * r.T / N, s**3) / 2),
-        ("z zᵀ = σ^(-1) r rᵀ", a.scaled(N * I - z @ z.T, s) / N),
+        ("product rule 1", scaled(a.jacobian(r, r), s) + r @ a.jacobian(s, r)),
+        ("∂σ^(-1/2)/∂r = -(σ^(-3/2) / 2) ∂σ/∂r", scaled(I, s) - r @ scaled(a.jacobian(sigma, r), s**3) / 2),
+        ("∂σ/∂r = 2 rᵀ / N", scaled(I, s) - r @ scaled(2 * r.T / N, s**3) / 2),
+        ("z zᵀ = σ^(-1) r rᵀ", scaled(N * I - z @ z.T, s) / N),
     )
     yield from chain(
         a.gradient(dot(Dz, z), r),
         ("chain rule, with Dr = (∂ℒ/∂r)ᵀ", (Dz.T @ a.jacobian(z, r)).T),
-        ("Dr = (σ^(-1/2) / N) (N I_N - z zᵀ) Dz", a.scaled(N * I - z @ z.T, s) @ Dz / N),
+        ("Dr = (σ^(-1/2) / N) (N I_N - z zᵀ) Dz", scaled(N * I - z @ z.T, s) @ Dz / N),
     )
 
 
 @lemma("appendix:batch-normalization", r="N 1", N=4)
-def batch_normalization_epsilon(a: SymbolicAlgebra, r: Any, N: Any) -> Iterator[Step]:
+def batch_normalization_epsilon(a: SymbolicAlgebra, r: Any, N: Any) -> Sides:
     """∂z/∂r = (s / N) (N I_N - z zᵀ) with z = s r, also for s = (σ + ε)^(-1/2)"""
     epsilon = a.symbols("epsilon", is_positive=True)
     s = inv_sqrt(_variance(r), epsilon)
     z = r @ s
-    yield Step("∂z/∂r with ε", a.jacobian(z, r), a.scaled(N * identity(N, like=r) - z @ z.T, s) / N)
+    return a.jacobian(z, r), scaled(N * identity(N, like=r) - z @ z.T, s) / N
 
 
 @lemma("appendix:batch-normalization", x="N 1", Dz="N 1", N=4)
@@ -330,9 +340,9 @@ def batch_normalization_column(a: SymbolicAlgebra, x: Any, Dz: Any, N: Any) -> I
     product = N * I - z @ z.T - one @ one.T + one @ one.T @ z @ z.T / N
     yield from chain(
         a.gradient(dot(Dz, z), x),
-        ("Dx from Dr, and Dr from Dz", a.scaled((I - J) @ (N * I - z @ z.T) @ Dz, s) / N),
-        ("the product", a.scaled(product @ Dz, s) / N),
-        ("1_Nᵀ z = 0", a.scaled((N * I - one @ one.T) @ Dz - z @ z.T @ Dz, s) / N),
+        ("Dx from Dr, and Dr from Dz", scaled((I - J) @ (N * I - z @ z.T) @ Dz, s) / N),
+        ("the product", scaled(product @ Dz, s) / N),
+        ("1_Nᵀ z = 0", scaled((N * I - one @ one.T) @ Dz - z @ z.T @ Dz, s) / N),
     )
 
 
@@ -343,7 +353,7 @@ def batch_normalization_column(a: SymbolicAlgebra, x: Any, Dz: Any, N: Any) -> I
 def cross_entropy(a: SymbolicAlgebra, y: Any, t: Any) -> Iterator[Step]:
     """∇_y ℒ_CE(y, t) = -t ⊙ 1/y, with ℒ_CE(y, t) = -t log(y)ᵀ"""
     loss = CrossEntropyLoss()
-    yield Step("ℒ_CE(y, t) = -t log(y)ᵀ", a.as_matrix(loss(y, t)), -t @ log(y).T)
+    yield Step("ℒ_CE(y, t) = -t log(y)ᵀ", loss(y, t) * ones(1, 1, like=y), -t @ log(y).T)
     yield from chain(
         a.gradient(loss(y, t), y),
         ("product rule 3", -t @ a.jacobian(log(y), y)),
@@ -364,7 +374,7 @@ def softmax_cross_entropy(a: SymbolicAlgebra, y: Any, t: Any, K: Any) -> Iterato
     """∇_y ℒ_SCE(y, t) = t 1_K softmax(y) - t, with ℒ_SCE(y, t) = -t log-softmax(y)ᵀ"""
     loss = SoftmaxCrossEntropyLoss()
     I, one = identity(K, like=y), ones(K, like=y)
-    yield Step("ℒ_SCE(y, t) = -t log-softmax(y)ᵀ", a.as_matrix(loss(y, t)), -t @ log_softmax(y).T)
+    yield Step("ℒ_SCE(y, t) = -t log-softmax(y)ᵀ", loss(y, t) * ones(1, 1, like=y), -t @ log_softmax(y).T)
     yield from chain(
         a.gradient(loss(y, t), y),
         ("product rule 3", -t @ a.jacobian(log_softmax(y), y)),
@@ -415,7 +425,7 @@ def derivative_of_log_sigmoid(a: SymbolicAlgebra, y: Any, K: Any) -> Iterator[St
 def logistic_cross_entropy(a: SymbolicAlgebra, y: Any, t: Any, K: Any) -> Iterator[Step]:
     """∇_y ℒ_LCE(y, t) = t ⊙ σ(y) - t, with ℒ_LCE(y, t) = -t log(σ(y))ᵀ"""
     loss = LogisticCrossEntropyLoss()
-    yield Step("ℒ_LCE(y, t) = -t log(σ(y))ᵀ", a.as_matrix(loss(y, t)), -t @ log(sigmoid(y)).T)
+    yield Step("ℒ_LCE(y, t) = -t log(σ(y))ᵀ", loss(y, t) * ones(1, 1, like=y), -t @ log(sigmoid(y)).T)
     yield from chain(
         a.gradient(loss(y, t), y),
         ("product rule 3", -t @ a.jacobian(log(sigmoid(y)), y)),

@@ -42,7 +42,7 @@ ELEMENTS = 8  # of each gradient of a layer, the number that is compared; half a
 class NumbersAlgebra(Algebra):
     """Random matrices in float64, or given ones, for the code; numbers of 40 digits for definitions."""
 
-    half = mpmath.mpf(1) / 2
+    method, half = "numbers", mpmath.mpf(1) / 2
     exp, log = staticmethod(mpmath.exp), staticmethod(mpmath.log)
     erf, sqrt = staticmethod(mpmath.erf), staticmethod(mpmath.sqrt)
     number = staticmethod(lambda x: x if isinstance(x, mpmath.mpf) else mpmath.mpf(float(x)))
@@ -162,21 +162,21 @@ class NumbersAlgebra(Algebra):
             return ""
         return f"found {found!r}, expected size {' × '.join(map(str, np.shape(expected)))}"
 
-    def compared(self, found: Any, expected: Any) -> tuple[str, str]:
+    def compared(self, found: Any, expected: Any) -> str:
         """Where two matrices of numbers differ, and how; elements of the second that are masked are not compared."""
         if problem := self.problem_of(found, expected):
-            return "numbers", f"is wrong for {self.about}: {problem}"
+            return f"is wrong for {self.about}: {problem}"
         found, expected = (np.ma.asarray(A, dtype=float).reshape(np.shape(A) or (1, 1)) for A in (found, expected))
         size = np.abs(expected)
         size = np.maximum(size, 1) if self.by_element else np.full(size.shape, max(float(size.max()), 1e-3))
         error = np.abs(found - expected)
         is_wrong = ~(error <= self.tolerance * size).filled(True) if error.count() else np.ones(error.shape, bool)
         if not is_wrong.any():
-            return "numbers", ""
+            return ""
         worst = np.where(is_wrong, np.nan_to_num((error / size).filled(0), nan=np.inf), -1)
         row, column = divmod(int(np.argmax(worst)), worst.shape[1])
         entries = f"\n  found     {found[row, column]:.17g}\n  expected  {expected[row, column]:.17g}"
-        return "numbers", f"is wrong for {self.about} at row {row}, column {column}:{entries}"
+        return f"is wrong for {self.about} at row {row}, column {column}:{entries}"
 
 
 def _exact(A: Any) -> np.ndarray:

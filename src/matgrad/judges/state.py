@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -127,42 +128,42 @@ DECOUPLED = ("AdamWOptimizer",)  # those whose weight decay is not part of the g
 
 def of_update(a: SymPyAlgebra, cls: type[Optimizer]) -> Iterator[Check]:
     """The update of an optimizer, from an arbitrary state, is its definition."""
-    K, D = 2, 3
-    a.about = f"{K}×{D}"
-    x, Dx, eta = symbols("x", K, D), symbols("Dx", K, D), sp.Symbol("eta", positive=True)
+    x, a.about = symbols("x", 2, 3), "2×3"
     x[0, 0] = 0  # where sign(x) is 0
-    optimizer = cls(x, Dx)
-    for key, value in vars(optimizer).items():
-        if key in optimizer.state_names and hasattr(value, "shape"):
-            setattr(optimizer, key, symbols(key, K, D, positive=True))
-        elif key in optimizer.state_names or isinstance(value, float):
-            setattr(optimizer, key, sp.Symbol(key, positive=True))
-    expected = _defined(cls.__name__, x, Dx, eta, optimizer)
-    found = {"x": optimizer.apply(x, Dx, eta)} | {key: getattr(optimizer, key) for key in optimizer.state_names}
-    for key, value in expected.items():
-        yield a.claim(cls, key, cls.update, found.get(key), value)
+    optimizer = cls(x, None)
+    for name, value in vars(optimizer).items():
+        if name in optimizer.state_names or isinstance(value, float):
+            is_matrix = hasattr(value, "shape")
+            setattr(
+                optimizer, name, symbols(name, 2, 3, positive=True) if is_matrix else sp.Symbol(name, positive=True)
+            )
+    yield from _updates(a, optimizer, x, copy.copy(optimizer), ["Dx"])
 
 
 def of_first_updates(a: SymPyAlgebra, cls: type[Optimizer]) -> Iterator[Check]:
     """The first two updates of a new optimizer with default settings are those of its definition."""
-    K, D = 1, 2
-    a.about = "second update"
-    x, eta = symbols("x", K, D), sp.Symbol("eta", positive=True)
+    x, a.about = symbols("x", 1, 2), "second update"
     optimizer = cls(x, None)
-    for key, value in vars(optimizer).items():
+    for name, value in vars(optimizer).items():
         if isinstance(value, float):
-            setattr(optimizer, key, exact_number(value))
-    numbers = {key: exact_number(float(value)) for key, value in DEFAULTS[cls].items()}
-    state = SimpleNamespace(**(numbers | {key: sp.zeros(K, D) for key in {"delta", "m", "v"} & numbers.keys()}))
+            setattr(optimizer, name, exact_number(value))
+    numbers = {name: exact_number(float(value)) for name, value in DEFAULTS[cls].items()}
+    zeros = {name: sp.zeros(1, 2) for name in {"delta", "m", "v"} & numbers.keys()}
+    yield from _updates(a, optimizer, x, SimpleNamespace(**numbers | zeros), ["A", "B"])
+
+
+def _updates(a: SymPyAlgebra, optimizer: Optimizer, x: sp.Matrix, state: Any, gradients: list[str]) -> Iterator[Check]:
+    """What updates by some gradients lead to is what the definition says."""
+    cls, eta = type(optimizer), sp.Symbol("eta", positive=True)
     found = expected = x
-    for Dx in (symbols("A", K, D), symbols("B", K, D)):
+    for Dx in (symbols(name, *x.shape) for name in gradients):
         found = optimizer.apply(found, Dx, eta)
         after = _defined(cls.__name__, expected, Dx, eta, state)
-        expected = after.pop("x")
+        expected = after["x"]
         vars(state).update(after)
-    values = {"x": found} | {key: getattr(optimizer, key) for key in optimizer.state_names}
-    for key, value in ({"x": expected} | after).items():
-        yield a.claim(cls, key, cls.update, values.get(key), value)
+    values = {"x": found} | {name: getattr(optimizer, name) for name in optimizer.state_names}
+    for name, value in after.items():
+        yield a.claim(cls, name, cls.update, values.get(name), value)
 
 
 def _defined(name: str, x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, state: Any) -> dict[str, Any]:

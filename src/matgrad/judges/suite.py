@@ -17,7 +17,7 @@ harmless, or anything about initial weights, schedules, data and training: that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,20 +27,19 @@ from typing import Any
 from matgrad import layers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
+from matgrad.inspection.latex import latex_document, latex_equation, latex_function
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.judges import explanations
 from matgrad.judges.algebra import Subject, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
 from matgrad.judges.explanations import Explanation
-from matgrad.judges.index_judge import Symbols
 from matgrad.judges.lemmas import LEMMAS
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.optimizers import OPTIMIZERS, Optimizer
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import lookup
-from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
 
 ALL_SIZES, SYMPY, NUMBERS = "all sizes", "SymPy", "numbers"
 JUDGES = {ALL_SIZES: "index_judge", SYMPY: "sympy_judge", NUMBERS: "numbers_judge"}  # with their modules
@@ -50,13 +49,6 @@ QUICK = (
 )
 SMOOTHING = 0.1  # of targets
 TABLES: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS)
-EXPLAINERS: dict[Any, Callable[[Symbols, Any, Check], Explanation]] = {
-    of_layer: explanations.explain_layer,
-    of_loss: explanations.explain_loss,
-    of_activation: explanations.explain_activation,
-    of_softmax: explanations.explain_softmax,
-    of_lemma: explanations.explain_lemma,
-}
 
 
 @dataclass(frozen=True)
@@ -125,11 +117,11 @@ def explained(subject: Subject, check: Check) -> Explanation:
         raise ValueError(f"{check.name} has no derivation, as it is not proved\n{check.message}")
     if check.note:
         raise ValueError(f"{check.name} has no derivation: {check.note}")
-    explain, ones = EXPLAINERS[subject.claims], frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
+    ones = frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
     try:
-        return explain(Symbols(ones), subject.thing, check)
+        return explanations.explained(subject, check, ones, keep_numbers=False)
     except Exception:  # as in proofs: whatever the code of a user leads to
-        return explain(Symbols(ones, keep_numbers=True), subject.thing, check)
+        return explanations.explained(subject, check, ones, keep_numbers=True)
 
 
 # -- subjects -----------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ activation function also at the numbers of a grid and at its corners.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ N, D, K = 3, 2, 4
 class SymPyAlgebra(SymbolicAlgebra):
     """Matrices of SymPy, with numbers for sizes."""
 
-    half = sp.Rational(1, 2)
+    method, half = "points", sp.Rational(1, 2)
     exp, log, erf = sp.exp, sp.log, sp.erf
     sqrt, number = staticmethod(sp.sqrt), staticmethod(sp.sympify)
     matrix = staticmethod(lambda shape, entry: SympyMatrix(*shape, entry))
@@ -48,14 +47,10 @@ class SymPyAlgebra(SymbolicAlgebra):
     pieces = staticmethod(lambda left, x, right: sp.Piecewise((left, x < 0), (right, True)))
 
     jacobian, is_same = staticmethod(sp.Matrix.jacobian), staticmethod(sp.Matrix.__eq__)
-    column, as_matrix = staticmethod(sp.Matrix.col), staticmethod(lambda scalar: SympyMatrix([[scalar]]))
-    by_rows = staticmethod(lambda f, shape: sp.Matrix.vstack(*map(f, range(shape[0]))))
-    by_columns = staticmethod(lambda f, shape: sp.Matrix.hstack(*map(f, range(shape[1]))))
     functions = staticmethod(
         lambda name, shape, x: SympyMatrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
     )
     at = staticmethod(lambda A, V, value: A if V is value else A.xreplace(dict(zip(V, value, strict=True))))
-    pairing = staticmethod(lambda G, Y: sum(g * y for g, y in zip(G, exact(Y), strict=True)))
 
     def symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
         if name in self.given:
@@ -89,17 +84,12 @@ class SymPyAlgebra(SymbolicAlgebra):
         return self.at(self.gradient(f(S), S), S, V)
 
     @staticmethod
-    def polynomials(p: int, y: sp.Matrix) -> sp.Matrix:
-        monomials = [a * b for a, b in combinations_with_replacement([sp.S.One, *y], 2)]
-        return symbols("g", p, len(monomials)) @ sp.Matrix(monomials)
-
-    @staticmethod
     def problem_of(found: Any, expected: Any) -> str:
         return problem_of(*_as_matrices(found, expected))
 
     @staticmethod
-    def compared(found: Any, expected: Any) -> tuple[str, str]:
-        """By algebra or at random points, with exact numbers for those that stand for one."""
+    def compared(found: Any, expected: Any) -> str:
+        """At random points, with exact numbers for those that stand for one."""
         return compare(*(_independent(exact(A)) for A in _as_matrices(found, expected)))
 
 
