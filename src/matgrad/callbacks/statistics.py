@@ -17,7 +17,7 @@ from matgrad.foundation.machine import peak_memory
 from matgrad.layers.state import supports_of
 from matgrad.layers.weights import WeightedLayer
 from matgrad.program.computations import Step, sparse_parameters
-from matgrad.program.costs import DENSE, step_cost
+from matgrad.program.models import DENSE, step_cost
 from matgrad.program.program import EXAMPLES
 from matgrad.program.purity import Snapshot
 from matgrad.sparse.matrix import SparseMatrix, values_of

@@ -10,7 +10,6 @@ from functools import reduce
 from typing import Any, Literal, TypeVar, get_args
 
 import click
-from click.core import ParameterSource
 
 from matgrad.cli.files import FileType, Writes
 from matgrad.distributed import is_first
@@ -105,14 +104,11 @@ class Command(click.Command):
             if not isinstance(kind, FileType) or value is None:
                 continue
             flag = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
-            is_default = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT_MAP
             for item in value if isinstance(value, tuple) else (value,):
                 path, _ = kind.split(item)
                 name, files = f"{flag} {path}", {os.path.realpath(file) for file in kind.files(path)}
                 if isinstance(kind, Writes):
-                    # a resumed run has written to the files of its own configuration from the start
-                    is_continued = is_default and ctx.params.get("resume") is not None
-                    kind.check(path, name, is_continued or bool(ctx.params.get("overwrite")), remedies)
+                    kind.check(path, name, bool(ctx.params.get("overwrite")), remedies)
                     if twice := used.keys() & files:
                         raise ValueError(f"{name}: the same file as {used[twice.pop()]}; expected another one")
                 used |= dict.fromkeys(files, name if isinstance(kind, Writes) else f"{name}, which is read")

@@ -17,6 +17,7 @@ from matgrad.cli.explain import explain
 from matgrad.cli.files import FileType
 from matgrad.cli.inspect import convert, info, inspect, pictures_command
 from matgrad.cli.program import program
+from matgrad.cli.prove import prove
 from matgrad.cli.runs import plot, runs_command
 from matgrad.cli.train import train
 from matgrad.cli.verify import check, derive, verify
@@ -51,7 +52,7 @@ class Commands(click.Group):
 
 
 COMMANDS: list[click.Command] = [train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive]
-COMMANDS += [program, bench, inspect, pictures_command, info]
+COMMANDS += [prove, program, bench, inspect, pictures_command, info]
 SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from matgrad.explanation.explanation import Explained, Explanation
 from matgrad.explanation.html import mathml
 from matgrad.explanation.writing import definition
-from matgrad.foundation.numbers import preserved_generator
+from matgrad.foundation.numbers import own_generator
 from matgrad.foundation.writing import as_html
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
@@ -61,7 +61,7 @@ def _name(layer: Layer) -> str:
         full = layer.specification()
     except ValueError:  # it has none
         return type(layer).__name__.removesuffix("Layer")
-    with suppress(Exception), preserved_generator():  # its constructor may need more
+    with suppress(Exception), own_generator():  # its constructor may need more
         if type(layer)(layer.input_size, layer.output_size).specification() == full:
             return full.partition("(")[0]
     return full
