@@ -38,6 +38,7 @@ ORDER = [
     ("specifications",),
     ("exchange", "sklearn"),
     ("runs",),
+    ("writers",),
     ("judges",),
     ("derivation",),
     ("explanation",),

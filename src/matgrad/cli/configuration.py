@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from matgrad.callbacks import Checkpoints
-from matgrad.cli.commands import all_of, option, renaming, warnings_to
+from matgrad.cli.commands import all_of, echo, option, renaming, warnings_to
 from matgrad.cli.files import READS, FileType, Reads, Settings, Writes
 from matgrad.cli.options import LOADED, flag
 from matgrad.foundation.files import conform, naming, read_plain_values
@@ -58,7 +58,7 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
 def _resume(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
     """Use the configuration in a checkpoint as the defaults of the options."""
     if value is not None:
-        with warnings_to(lambda message: click.echo(f"note: {message}", err=True)):
+        with warnings_to(lambda message: echo(f"note: {message}", err=True)):
             resume(ctx, find_checkpoint(READ.split(value)[0]))
     return value
 
@@ -103,7 +103,7 @@ def saved_run(options: Mapping[str, Any]) -> SavedRun | None:
             raise ValueError(f"{run.path}: {problem}; name it again, since a file of a run names no files")
     for name, problem in unnamed.items():
         if isinstance(_option(ctx, name).type, Writes):
-            click.echo(f"note: {run.path}: {problem}, which is only written if it is named again", err=True)
+            echo(f"note: {run.path}: {problem}, which is only written if it is named again", err=True)
     for parameter in ctx.command.params if run.checkpoint is not None else ():
         name, group = str(parameter.name), getattr(parameter, "group", "Options")
         is_free = isinstance(parameter.type, FileType) or name in FREE or (group in FREE_GROUPS and name != "dtype")

@@ -18,7 +18,7 @@ import matgrad as mg
 from matgrad import callbacks, datasets
 from matgrad.callbacks.ending import diverged
 from matgrad.callbacks.report import SUFFIXES
-from matgrad.cli.commands import warnings_to
+from matgrad.cli.commands import echo, warnings_to
 from matgrad.cli.configuration import checkpoints, plain, recorded_plugins, saved_run
 from matgrad.cli.examples import load_data
 from matgrad.cli.inspect import PICTURES
@@ -88,7 +88,7 @@ class TrainingRun(mg.Callback):
         if self.saved is not None and self.saved.sha256 != self.sha256():
             if self.resumed is not None:
                 raise ValueError(f"the data {data.name} are not those of the run in {self.saved.path}")
-            click.echo(f"note: the data are not those of the run in {self.saved.path}", err=True)
+            echo(f"note: the data are not those of the run in {self.saved.path}", err=True)
 
     def _prepare(self) -> None:
         """Check that model, data and options fit, and give the model what its file says beside its layers."""
@@ -256,7 +256,7 @@ class TrainingRun(mg.Callback):
         if options["as_json"]:
             click.echo(as_json(record))
         elif self.report.failure is None:
-            click.echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
+            echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
         if any(problems):
             raise ValueError("; ".join(filter(None, problems)))
         if self.report.failure is not None:

@@ -12,7 +12,7 @@ import click
 from matgrad import distributed
 from matgrad.callbacks.report import EVENTS, SUFFIXES
 from matgrad.cli import options as shared
-from matgrad.cli.commands import Command, as_click_error, option
+from matgrad.cli.commands import Command, as_click_error, echo, option
 from matgrad.cli.configuration import WRITTEN, checkpoint_options, config_option, recorded, resume
 from matgrad.cli.files import WRITES, Writes
 from matgrad.cli.inspect import picture_option
@@ -77,7 +77,7 @@ class RankedCommand(Command):
             if (shown := as_click_error(error)) is None:
                 raise
             if group.is_first or not isinstance(error, Disagreement):
-                click.echo(f"rank {group.rank}: {shown.format_message()}", err=True)
+                echo(f"rank {group.rank}: {shown.format_message()}", err=True)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(shown.exit_code)  # without waiting for connections, whose other ends may be lost

@@ -16,6 +16,7 @@ import numpy as np
 
 from matgrad.foundation.files import naming, opened
 from matgrad.foundation.limits import FLOAT32, check_bytes, file_limit
+from matgrad.foundation.writing import visible
 
 if TYPE_CHECKING:
     import pyarrow
@@ -272,5 +273,5 @@ def _position(source: str, wanted: str | int, names: Sequence[str | None]) -> in
 
 def listed(names: Iterable[str]) -> str:
     """The first names, for messages."""
-    first = [*islice(names, 11)]
+    first = [*map(visible, islice(names, 11))]
     return ", ".join(first[:10]) + ", …" * (len(first) > 10)
