@@ -22,8 +22,8 @@ from matgrad.specifications.origins import PLUGINS, Plugin, plugin_of
 from matgrad.specifications.parsing import stem
 from matgrad.weight_initializers import INITIALIZERS
 
-# within a kind, a name means one thing; by the dictionaries of names, what a plugin may define with it: a base class, and
-# the ending that names leave out
+# a kind, in which a name means one thing; what is known by name; and what a plugin may define: classes with a base, whose
+# names leave out an ending
 REGISTRIES: tuple[tuple[str, dict[str, Any], type | None, str], ...] = (
     ("layer or activation function", LAYERS, Layer, "Layer"),
     ("layer or activation function", ACTIVATIONS, ActivationFunction, "Activation"),
@@ -93,12 +93,10 @@ def _executed(file: Path, content: bytes, name: str) -> tuple[ModuleType, list[C
             registry.clear()
             registry.update(known)
     own = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == name]
-    bases = [(base, registry, ending) for _, registry, base, ending in REGISTRIES if base is not None]
-    claims = [
-        (registry, stem(cls, ending), cls) for base, registry, ending in bases for cls in own if issubclass(cls, base)
-    ]
+    bases = [(registry, base, end) for _, registry, base, end in REGISTRIES if base is not None]
+    claims = [(registry, stem(cls, end), cls) for registry, base, end in bases for cls in own if issubclass(cls, base)]
     if not claims:
-        raise ValueError(f"no class in it derives from one of {', '.join(base.__name__ for base, *_ in bases)}")
+        raise ValueError(f"no class in it derives from one of {', '.join(base.__name__ for _, base, _ in bases)}")
     for (registry, known), now in zip(before, after, strict=True):
         claims += [(registry, word, x) for word, x in now.items() if known.get(word) is not x]
     return module, claims
