@@ -22,8 +22,8 @@ from matgrad.specifications.origins import PLUGINS, Plugin, plugin_of
 from matgrad.specifications.parsing import stem
 from matgrad.weight_initializers import INITIALIZERS
 
-# a kind, in which a name means one thing; what is known by name; and what a plugin may define: classes with a base, whose
-# names leave out an ending
+# a kind, in which a name means one thing; what is known by name; and what a plugin may define: classes with a base,
+# and the ending that their names leave out
 REGISTRIES: tuple[tuple[str, dict[str, Any], type | None, str], ...] = (
     ("layer or activation function", LAYERS, Layer, "Layer"),
     ("layer or activation function", ACTIVATIONS, ActivationFunction, "Activation"),
