@@ -178,7 +178,8 @@ COMPARISONS: dict[str, Callable[[Any, Any], Tensor]] = {
 
 def finite_or_not(x: Any) -> Any:
     """-∞ for a number that stands for it, where something is masked."""
-    return -math.inf if isinstance(x, int | float) and x <= MINUS_INFINITY else x
+    constants = [e.constant if isinstance(e, Expression) else None for e in lift(x).data.values()]
+    return -math.inf if all(c is not None and c <= MINUS_INFINITY for c in constants) else x
 
 
 def where(condition: Tensor, x: Any, y: Any) -> Tensor:

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal, new_index, total
-from matgrad.index_notation.sums import summed_over
+from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal
 from matgrad.writers import texts
 from matgrad.writers.samples import Samples
 from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
 from matgrad.writers.specifications import Specification, SumRule, specification, sum_rules, under
 from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
-from matgrad.writers.tensors import Key, Tensor, indices, keys, summed_to, symbols
+from matgrad.writers.tensors import Key, Tensor, gradient, indices, keys, summed_to, symbols
 from matgrad.writers.verdicts import Verdict
 
 # what code raises where it is wrong, or where symbols cannot stand for numbers
@@ -272,20 +271,3 @@ class Proof:
                 shape = " ".join("*".join(map(str, d)) for d in s.dims)
                 return [f'if Σ_{size} of {name} is 1, it is right: say {name}="{shape}, Σ_{size} = 1"']
         return []
-
-
-def gradient(x: Tensor, ys: Sequence[Tensor], gs: Sequence[Tensor]) -> Tensor:
-    """Σ g·∂y/∂x, by the engine"""
-    data = {}
-    for key, symbol in x.data.items():
-        ((m, _),) = symbol.terms.items()
-        entry = m[0][0]
-        new = {i: new_index(i.size) for i in entry.indices}
-        at = entry.at(*new.values())
-        terms = []
-        for y, g in zip(ys, gs, strict=True):
-            for k in keys(y.dims):
-                slope = y.data[k].derivative(at)
-                terms.append(summed_over(indices(y.dims), slope * g.data[k]) if slope else slope)
-        data[key] = total(terms).substituted({v: i for i, v in new.items()})
-    return Tensor(x.dims, data)

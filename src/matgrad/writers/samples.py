@@ -12,7 +12,7 @@ from matgrad.index_notation.expressions import Entry
 from matgrad.index_notation.values import Array
 from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
 from matgrad.writers.specifications import Specification, part_values
-from matgrad.writers.subjects import Run
+from matgrad.writers.subjects import RefutedError, Run
 from matgrad.writers.tensors import Tensor
 from matgrad.writers.texts import place_of
 from matgrad.writers.verdicts import Witness
@@ -79,7 +79,7 @@ class Samples:
             run = code.run(_copied(arguments), numeric=True)
             gs = self.given(run, seed)
             returned = run.gradients([g.copy() for g in gs])
-        except (UnsupportedError, ShapeError):
+        except (UnsupportedError, ShapeError, RefutedError):
             raise
         except Exception as error:
             self.problems.append(f"the code raises {type(error).__name__} with numbers: {error}{place_of(error)}")
