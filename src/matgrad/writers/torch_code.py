@@ -96,7 +96,7 @@ def to_torch(x: Any) -> Any:
     """What code gets for an argument."""
     if isinstance(x, Tensor):
         return SymbolicTensor(x)
-    return torch.tensor(x) if isinstance(x, np.ndarray) else x
+    return torch.tensor(x) if isinstance(x, np.ndarray | np.generic) else x
 
 
 class TorchCode(Code):
