@@ -23,7 +23,7 @@ import matgrad as mg
 from matgrad.exchange.keras_models import own_warnings_ignored
 from support import TOLERANCE
 
-FEW, SLOW = 4, pytest.mark.slow  # of each kind in `make test`
+FEW, SLOW = 2, pytest.mark.slow  # of each kind in `make test`
 UNRUNNABLE = tuple(
     vars(onnxruntime.capi.onnxruntime_pybind11_state)[x]
     for x in ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "InvalidProtobuf")
