@@ -29,7 +29,7 @@ from matgrad.exchange.chain import Operation, chain_of, check_settings, counterp
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.numbers import own_generator
-from matgrad.foundation.writing import atomic_write
+from matgrad.foundation.writing import atomic_write, visible
 from matgrad.layers import (
     BatchNormalizationLayer,
     DropoutLayer,
@@ -234,7 +234,7 @@ def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
 def _place(name: str, module: nn.Module) -> str:
     """The place of a module in messages."""
     kind = f"{type(module).__name__}({' '.join(module.extra_repr().split())})"
-    return f"module {name}, {kind}" if name else kind
+    return visible(f"module {name}, {kind}" if name else kind)
 
 
 def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
