@@ -19,7 +19,7 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.backends import BACKENDS
-from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.commands import Command, echo, echo_json, json_option, option
 from matgrad.cli.options import COUNT, LOADED, NUMERIC_BACKENDS, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.engines.fallback import TrainingStep
@@ -82,9 +82,9 @@ def bench(as_json: bool, **options: Any) -> None:
         echo_json({"measured": rows, "problems": problems})
         return
     cells = [[name, f"{1e3 * s:.3f}", f"{s / found[0][0]:.2f}"] for s, name in found]
-    click.echo(Table(f"ms per step, batch {options['batch_size']}", ["options", "ms", "÷ fastest"], cells).text())
+    echo(Table(f"ms per step, batch {options['batch_size']}", ["options", "ms", "÷ fastest"], cells).text())
     for name, reason in problems.items():
-        click.echo(f"{name}: {reason}", err=True)
+        echo(f"{name}: {reason}", err=True)
 
 
 # -- in the process of one way ----------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.commands import Command, echo, echo_json, json_option, option
 from matgrad.cli.options import POSITIVE
 from matgrad.writers import prove as prove_gradients
 from matgrad.writers.specifications import argument
@@ -61,7 +61,7 @@ def prove(target: str, shapes: tuple[str, ...], as_json: bool, **options: Any) -
     if as_json:
         echo_json(verdict.as_json())
     else:
-        click.echo(str(verdict))
+        echo(str(verdict))
     raise click.exceptions.Exit(verdict.status)
 
 

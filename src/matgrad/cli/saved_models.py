@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 import matgrad as mg
 from matgrad.callbacks.methods import create_method, starts_dense
+from matgrad.cli.commands import echo
 from matgrad.cli.options import contradiction, is_given
 from matgrad.foundation.numbers import own_generator
 from matgrad.loss_functions import create_loss, default_loss
@@ -72,7 +71,7 @@ def described_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
     mg.manual_seed(options["seed"])
     M, note = starting_model(options, known_model(options))
     if note is not None:
-        click.echo(note, err=True)
+        echo(note, err=True)
     set_optimizers(M, options["optimizers"])
     return M.to(dtype=options["dtype"])
 
