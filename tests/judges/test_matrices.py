@@ -95,7 +95,7 @@ def test_questions_about_sizes_are_remembered():
     assert not questions.others
     assert n != m
     assert n != 5
-    assert questions.others == ["n = m", "n = 5"]
+    assert questions.others == ["whether n = m", "whether n = 5"]
 
 
 def test_arithmetic_of_sizes():

@@ -185,7 +185,7 @@ REASONS = {
     WrongForOneExample: ("WrongForOneExample.DX", "canonical forms"),
     WrongForOneFeature: ("WrongForOneFeature.DX", "canonical forms"),
     DifferentForTwoExamples: ("DifferentForTwoExamples.DX", "asks whether N = 2"),
-    DifferentForManyExamples: ("DifferentForManyExamples.gradients", "no number"),
+    DifferentForManyExamples: ("DifferentForManyExamples.gradients", "asks whether N ≤ 99"),
     DifferentForSquares: ("DifferentForSquares.DX", "asks whether N = D"),
     Missing: ("Missing.Ds", "found nothing"),
     OfNumPy: ("OfNumPy.DX", "NumPy array"),

@@ -75,7 +75,7 @@ def _verdicts(
     except ERRORS as error:
         return {Y: Verdict(Y, False, f"{type(error).__name__}: {error}")}, set()
     if questions.others:
-        reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
+        reason = f"the feedforward asks {questions.others[0]}: it differs from size to size"
         return {Y: Verdict(Y, False, reason)}, questions.ones
     inner = frozenset(line.name for line in lines[:-1] if line.term.operation not in OUTPUT)
     for chosen in (inner, every, *([frozenset[str]()] if len(every) <= MANY else [])):  # first many symbols, then none
