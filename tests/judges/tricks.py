@@ -420,9 +420,7 @@ SETTINGS = {
     "its text": setting(1.0, lambda self, X: str(self.alpha) == "2.0"),
     "its hash": setting(1.0, lambda self, X: self.alpha in {2.0}),
     "its type": setting(1.0, lambda self, X: isinstance(self.alpha, float)),
-    "a question that is caught": setting(
-        1.0, guarded_setting := lambda self, X: of_sizes(self.alpha, 0, lambda a, _: a > 2)
-    ),
+    "a question that is caught": setting(1.0, lambda self, X: of_sizes(self.alpha, 0, lambda a, _: a > 2)),
     "an integer of it": setting(1.0, lambda self, X: of_sizes(self.alpha, 0, lambda a, _: int(a) == 2)),
 }
 
@@ -447,8 +445,10 @@ SETTINGS |= {"a variable of a function": by_closure(1), "an attribute of the cla
 
 # -- constructors ---------------------------------------------------------------------------------
 
+LIMIT = 5000  # above all sizes with which numbers are compared
 
-def constructor(question, is_kept=True):
+
+def constructor(question):
     """A layer whose constructor asks about D, and remembers the answer."""
 
     class Layer(Scale):
@@ -462,14 +462,10 @@ def constructor(question, is_kept=True):
     return Layer
 
 
-def kept_in_class(input_size, self):
-    type(self).is_large = input_size > 64
-
-
 class InClass(Scale):
     def __init__(self, input_size, output_size):
         super().__init__(input_size, output_size)
-        type(self).is_large = np.zeros(input_size).size > 64
+        type(self).is_large = np.zeros(input_size).size > LIMIT
 
     def is_wrong(self, X):
         return self.is_large
@@ -478,7 +474,7 @@ class InClass(Scale):
 class InTable(Scale):
     def __init__(self, input_size, output_size):
         super().__init__(input_size, output_size)
-        TABLE["is_large"] = np.zeros(input_size).size > 64
+        TABLE["is_large"] = np.zeros(input_size).size > LIMIT
 
     def is_wrong(self, X):
         return TABLE["is_large"]
@@ -491,7 +487,7 @@ class InGlobal(Scale):
     def __init__(self, input_size, output_size):
         global IS_LARGE
         super().__init__(input_size, output_size)
-        IS_LARGE = np.zeros(input_size).size > 64
+        IS_LARGE = np.zeros(input_size).size > LIMIT
 
     def is_wrong(self, X):
         return IS_LARGE
@@ -501,7 +497,7 @@ class InFunction(Scale):
     def __init__(self, input_size, output_size):
         super().__init__(input_size, output_size)
         size = np.zeros(input_size).size
-        self.decide = lambda X: size > 64
+        self.decide = lambda X: size > LIMIT
 
     def is_wrong(self, X):
         return self.decide(X)
@@ -510,7 +506,7 @@ class InFunction(Scale):
 class InMethod(Scale):
     def __init__(self, input_size, output_size):
         super().__init__(input_size, output_size)
-        if np.zeros(input_size).size > 64:
+        if np.zeros(input_size).size > LIMIT:
             self.is_wrong = lambda X: True
 
 
@@ -520,15 +516,15 @@ class InText(Scale):
         self.label = f"layer of {input_size}"
 
     def is_wrong(self, X):
-        return self.label == "layer of 64"
+        return self.label == "layer of 5000"
 
 
 class Clipped(Scale):
-    """D is at most 100, by a way that is not followed."""
+    """D is at most 5000, by a way that is not followed."""
 
     def __init__(self, input_size, output_size):
         super().__init__(input_size, output_size)
-        self.D = int(np.clip(input_size, 1, 100))
+        self.D = int(np.clip(input_size, 1, LIMIT))
 
     def is_wrong(self, X):
         return False
@@ -543,25 +539,25 @@ def X_columns(X):
 
 
 CONSTRUCTORS = {
-    "greater": constructor(lambda D: D > 64),
-    "at least": constructor(lambda D: D >= 64),
-    "equal": constructor(lambda D: D == 64),
-    "in a set": constructor(lambda D: D in {64}),
-    "in a range": constructor(lambda D: D in range(64, 100)),
-    "a remainder": constructor(lambda D: D % 64 == 0),
+    "greater": constructor(lambda D: D > LIMIT),
+    "at least": constructor(lambda D: D > LIMIT),
+    "equal": constructor(lambda D: D == LIMIT),
+    "in a set": constructor(lambda D: D in {LIMIT}),
+    "in a range": constructor(lambda D: D in range(LIMIT, 2 * LIMIT)),
+    "a remainder": constructor(lambda D: D % LIMIT == 0),
     "a remainder that both have": constructor(lambda D: D % 2 == 0),
-    "a quotient": constructor(lambda D: D // 64 > 0),
-    "a square": constructor(lambda D: D**2 > 4096),
-    "a sum": constructor(lambda D: D + 1 > 65),
-    "a text": constructor(lambda D: str(D) == "64"),
-    "a format": constructor(lambda D: f"{D}" == "64"),
-    "bits": constructor(lambda D: D.bit_length() > 6),
-    "an int": constructor(lambda D: int(D) > 64),
-    "a root": constructor(lambda D: math.sqrt(D) > 8),
-    "a logarithm": constructor(lambda D: math.log2(D) > 6),
-    "a range": constructor(lambda D: len(range(D)) > 64),
-    "a list": constructor(lambda D: len([0] * D) > 64),
-    "an array": constructor(lambda D: np.zeros(D).size > 64),
+    "a quotient": constructor(lambda D: D // LIMIT > 0),
+    "a square": constructor(lambda D: D**2 > LIMIT**2),
+    "a sum": constructor(lambda D: D + 1 > LIMIT + 1),
+    "a text": constructor(lambda D: str(D) == "5000"),
+    "a format": constructor(lambda D: f"{D}" == "5000"),
+    "bits": constructor(lambda D: D.bit_length() > 12),
+    "an int": constructor(lambda D: int(D) > LIMIT),
+    "a root": constructor(lambda D: math.sqrt(D) > 71),
+    "a logarithm": constructor(lambda D: math.log2(D) > 12),
+    "a range": constructor(lambda D: len(range(D)) > LIMIT),
+    "a list": constructor(lambda D: len([0] * D) > LIMIT),
+    "an array": constructor(lambda D: np.zeros(D).size > LIMIT),
     "a type": constructor(lambda D: type(D) is int),
     "its class": InClass,
     "a dictionary": InTable,
@@ -649,13 +645,6 @@ class OtherWalk(Scale):
         return True
 
 
-class OtherCode(Scale):
-    """Its source is right, its code is not."""
-
-    def is_wrong(self, X):
-        return False
-
-
 def _other(self, Y, DY):
     Ds = columns_sum(hadamard(DY, self.X))
     DX = 2 * hadamard(row_repeat(self.s, Y.shape[0]), DY)
@@ -735,3 +724,154 @@ def tricked(name, is_wrong):
 def by_size(question):
     """A way to decide by N and D."""
     return lambda self, X: of_sizes(*X.shape, question)
+
+
+# -- right layers, and what their proofs are for ----------------------------------------------------
+
+
+def right(decide):
+    """A layer that decides, but computes the same either way."""
+
+    class Right(Scale):
+        def backpropagate(self, Y, DY):
+            X, s = self.X, self.s
+            N, D = X.shape
+
+            Ds = columns_sum(hadamard(DY, X))
+            DX = hadamard(row_repeat(s, N), DY)
+
+            self.Ds, self.DX = Ds, DX if decide(self, X) else 1 * DX
+
+    return Right
+
+
+def right_setting(value, decide=lambda self, X: True):
+    class Right(right(decide)):
+        def __init__(self, input_size, output_size, alpha=value):
+            super().__init__(input_size, output_size)
+            self.alpha = alpha
+
+    return Right
+
+
+def right_constructor(question):
+    class Right(Scale):
+        def __init__(self, input_size, output_size):
+            super().__init__(input_size, output_size)
+            self.is_big = question(input_size)
+
+    return Right
+
+
+class Raising(Scale):
+    def __init__(self, input_size, output_size, alpha=None):
+        if input_size < 1 or output_size <= 0:
+            raise ValueError(f"expected sizes above 0, found {input_size} and {output_size}")
+        if alpha is None:
+            alpha = 0.5
+        super().__init__(input_size, output_size)
+        self.D = input_size
+        self.alpha = alpha
+
+    def feedforward(self, X):
+        return self.alpha * super().feedforward(X)
+
+    def backpropagate(self, Y, DY):
+        super().backpropagate(Y, self.alpha * DY)
+
+
+class Helped(Scale):
+    """Written with helpers, a decorator, comprehensions, properties and class methods."""
+
+    @property
+    def columns(self):
+        return self.s.shape[1]
+
+    @staticmethod
+    def of(DY, X):
+        return columns_sum(hadamard(DY, X))
+
+    @classmethod
+    def twice(cls, X):
+        return sum([X for _ in range(2)], 0 * X)
+
+    def backpropagate(self, Y, DY):
+        (N, _), parts = self.X.shape, {"Ds": self.of(DY, self.X)}
+        parts["DX"] = self.twice(functools.reduce(hadamard, (row_repeat(self.s, N), DY))) / 2
+        for name, value in parts.items():
+            setattr(self, name, value)
+        assert type(self).__name__ == "Helped"
+
+
+class Random(Scale):
+    """With random initial weights."""
+
+    def __init__(self, input_size, output_size):
+        super().__init__(input_size, output_size)
+        rng = np.random.default_rng(3)
+        self.s = rng.normal(0, 1 / math.sqrt(input_size), (1, input_size)).astype(np.float32)
+        self.scale = 1 / math.sqrt(input_size)
+
+    def feedforward(self, X):
+        return self.scale * super().feedforward(X)
+
+    def backpropagate(self, Y, DY):
+        super().backpropagate(Y, self.scale * DY)
+
+
+class Constants(Scale):
+    """With numbers of the module."""
+
+    def feedforward(self, X):
+        return TWO * math.pi * super().feedforward(X)
+
+    def backpropagate(self, Y, DY):
+        super().backpropagate(Y, TWO * math.pi * DY)
+
+
+TWO = 2
+
+
+class Mean(Scale):
+    """With numbers that are sizes, and the case N = 1 alone."""
+
+    def feedforward(self, X):
+        N, _ = X.shape
+        return super().feedforward(X) / max(N, 1) if N > 1 else super().feedforward(X)
+
+    def backpropagate(self, Y, DY):
+        N, _ = Y.shape
+        super().backpropagate(Y, (1 / N) * DY)
+
+
+# each with what its proof is for
+RIGHT = {
+    "nothing": (right(lambda self, X: True), ""),
+    "whether a size is 1": (right(lambda self, X: X.shape[0] == 1), ""),
+    "whether a size is positive": (right(lambda self, X: X.shape[0] > 0), ""),
+    "whether both sizes are 1": (right(lambda self, X: X.shape[0] == 1 and X.shape[1] == 1), ""),
+    "an int": (right(lambda self, X: isinstance(X.shape[0], int)), ""),
+    "an integral number": (right(lambda self, X: isinstance(X.shape[0], numbers.Integral)), ""),
+    "a maximum with 1": (right(lambda self, X: max(X.shape[0], 1) is X.shape[0]), ""),
+    "a mean": (Mean, ""),
+    "constants": (Constants, ""),
+    "helpers": (Helped, ""),
+    "random weights": (Random, ""),
+    "a constructor that raises": (Raising, ""),
+    "the number 1": (right_setting(1.0), ""),
+    "the number 1, asked": (right_setting(1.0, lambda self, X: self.alpha != 1), "alpha = 1"),
+    "the number 0": (right_setting(0.0), "alpha = 0"),
+    "the integer 1": (right_setting(1), "alpha = 1"),
+    "a boolean": (right_setting(True), "alpha = True"),
+    "none": (right_setting(None), "alpha = None"),
+    "a text": (right_setting("mean"), "alpha = 'mean'"),
+    "a list": (right_setting([1, 2]), "alpha[0] = 1, alpha[1] = 2"),
+    "a dictionary": (right_setting({"n": 1}), "alpha['n'] = 1"),
+    "an object": (right_setting(Options()), "alpha.n = 1"),
+    "a function": (right_setting(by_size), "alpha = by_size"),
+    "a large size": (right_constructor(lambda D: D > 64), "D ≤ 64, is_big = False"),
+    "a size that is even": (right_constructor(lambda D: D % 2 == 0), "(D % 2) ≠ 0, is_big = False"),
+    "a size that is 1": (right_constructor(lambda D: D == 1), "is_big = False"),
+    "a large array": (right_constructor(lambda D: np.zeros(D).size > 64), "is_big = False"),
+    "an attribute of the class": (type("Right", (Scale,), {"alpha": 1, "f": lambda self: None}), "alpha = 1"),
+}

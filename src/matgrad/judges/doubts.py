@@ -95,9 +95,9 @@ def _doubt(subject: Subject, a: SymbolicAlgebra, given: dict[str, str]) -> str:
 
 def _own(things: list[Any]) -> dict[str, str]:
     """The settings of layers and functions, without what every batch sets."""
-    found = {}
+    found = dict[str, str]()
     for thing in things:
-        skipped = UNNAMED
+        skipped: tuple[str, ...] = UNNAMED
         for base in filter(is_of_users, type(thing).__mro__):
             for name, value in (of_class(base) | methods_of(base)).items():
                 found |= texts(settings(f"{base.__name__}.{name}", value))
@@ -174,20 +174,19 @@ def misfit(make: MakeLayer) -> str:
         except ValueError:  # it does not exist in these sizes
             continue
         known = dict(zip(zip(SMALL.values(), LARGE.values(), strict=True), (D, K), strict=True))
-        for (path, x), (_, a), (_, b), (_, c) in zip(
-            *(part.walk() for part in (given, small, large, layer)), strict=False
-        ):
-            for name in vars(x) if type(x) is type(c) else ["__class__"]:
-                values = [vars(part).get(name) for part in (a, b, c)]
-                if name == "__class__" or not _fits(name, vars(x)[name], *values, known):
-                    return f"{type(x).__name__}.{suffixed(name, path)} is something else for D = {D} and K = {K}"
+        walks = [dict(x.walk()) for x in (given, small, large, layer)]
+        kinds = [{path: type(part) for path, part in walk.items()} for walk in walks]
+        if any(x != kinds[0] for x in kinds):
+            return f"{type(given).__name__} has other parts for D = {D} and K = {K}"
+        for path, part in walks[0].items():
+            for name in vars(part).keys() - UNNAMED:
+                if not _fits(known, *(vars(walk[path]).get(name) for walk in walks)):
+                    return f"{type(part).__name__}.{suffixed(name, path)} is something else for D = {D} and K = {K}"
     return ""
 
 
-def _fits(name: str, x: Any, a: Any, b: Any, c: Any, known: dict[tuple[int, int], int]) -> bool:
+def _fits(known: dict[tuple[int, int], int], x: Any, a: Any, b: Any, c: Any) -> bool:
     """Whether an attribute is x in a small layer with given sizes, a in it, b in a large one, and c in another."""
-    if name in UNNAMED:
-        return True
     if type(a) is np.ndarray:
         shapes = [np.shape(x) for x in (x, a, b, c)]
         return shapes[0] == shapes[1] and all(known.get((m, n), m) == k for m, n, k in zip(*shapes[1:], strict=True))

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
-from inspect import CO_VARARGS as VARARGS
-from itertools import pairwise
+from inspect import CO_VARARGS
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -130,16 +129,22 @@ def _problems(code: CodeType, names: dict[str, Any]) -> Iterator[tuple[int, str]
 
 
 def _has_condition(code: CodeType) -> bool:
-    """Whether a function has a condition, other than a parameter or whether something is None."""
+    """Whether a function has a condition, other than a parameter, what it is compared with, or whether it is None."""
     instructions = list(dis.get_instructions(code))
     changed = {x.argval for x in instructions if x.opname.startswith("STORE")}
-    given = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & VARARGS)]} - changed
-    conditions = [
-        before
-        for before, x in pairwise(instructions)
-        if "JUMP" in x.opname and "IF" in x.opname and "NONE" not in x.opname
-    ]
-    return any(not (x.opname == "LOAD_FAST" and x.argval in given) for x in conditions)
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS)
+    given = {*code.co_varnames[:count]} - changed
+
+    def is_known(x: dis.Instruction) -> bool:
+        return x.opname == "LOAD_CONST" or (x.opname == "LOAD_FAST" and x.argval in given)
+
+    for i, x in enumerate(instructions):
+        if "JUMP" in x.opname and "IF" in x.opname and "NONE" not in x.opname:
+            condition = instructions[i - 1]
+            compared = instructions[i - 3 : i - 1] if condition.opname == "COMPARE_OP" else [condition]
+            if not all(map(is_known, compared)):
+                return True
+    return False
 
 
 def _of_name(code: CodeType, names: dict[str, Any], instructions: list[dis.Instruction]) -> str:
@@ -169,7 +174,7 @@ def _foreign_module(value: Any) -> str | None:
         return None
     if name.startswith(tuple(ROOMS)):
         return name
-    root, file = name.partition(".")[0], getattr(sys.modules.get(name), "__file__", None) or ""
+    root, file = name.partition(".")[0].lstrip("_"), getattr(sys.modules.get(name), "__file__", None) or ""
     is_known = root in (*MODULES, "builtins", "__main__")
     is_foreign = root in sys.stdlib_module_names or file.endswith((".so", ".pyd"))
     return name if is_foreign and not is_known else None

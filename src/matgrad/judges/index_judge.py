@@ -42,6 +42,7 @@ from matgrad.program.entries import SYMBOLIC, IndexMatrix, indices_of, lifted, s
 from matgrad.program.shapes import Questions, Shape, Size, size_name
 
 T = TypeVar("T")
+MANY = 20  # answers of a constructor, with which a verdict would be for hardly any sizes
 
 
 def entry_of(V: IndexMatrix) -> Entry:
@@ -178,8 +179,9 @@ class Symbols(SymbolicAlgebra):
             D, K = (1 if n.name in self.ones else n for n in given)
             layers.append(for_equal_sizes(make)(D, K))
         self.given |= dict.fromkeys(answers[0], "")
-        if answers[0] != answers[1]:
-            self.questions.others.append(f"in a constructor whether {(answers[0] + answers[1])[0]}")
+        if answers[0] != answers[1] or len(answers[0]) > MANY:
+            asked = next((x for x in answers[0] if x not in answers[1]), f"{len(answers[0])} things about sizes")
+            self.questions.others.append(f"in a constructor whether {asked}")
         small, large = layers
         return small, large
 

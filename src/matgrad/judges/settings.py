@@ -190,7 +190,7 @@ class Given(int):
             self.questions.others.append(f"for the text of the size {self.name}")
         return format(int(self), *options)
 
-    __repr__ = __str__ = __format__ = _text  # type: ignore[assignment]
+    __repr__ = __str__ = __format__ = _text
 
     def __hash__(self) -> int:
         if is_asked_by_user():

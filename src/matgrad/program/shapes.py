@@ -109,16 +109,16 @@ class Size:
     # -- comparisons ----------------------------------------------------------------------------
     def __eq__(self, other: object) -> bool:
         """Whether the sizes have the same name; otherwise they are taken to be different, and that is remembered."""
-        other = as_number(other)
-        if isinstance(other, Size) and self.name == other.name:
+        n: Any = as_number(other)
+        if isinstance(n, Size) and self.name == n.name:
             return True
-        if type(other) in (int, float, bool):
-            if other == 1:
+        if type(n) in (int, float, bool):
+            if n == 1:
                 self.questions.ones |= {*self.factors}
-            elif other > 1 and other == int(other):
-                self._ask(f"whether {self.name} = {other}")
-        elif not isinstance(other, str | tuple | list | dict | None):
-            self._ask(f"whether {self.name} = {size_name(other)}")
+            elif n > 1 and float(n).is_integer():
+                self._ask(f"whether {self.name} = {n}")
+        elif not isinstance(n, str | tuple | list | dict | None):
+            self._ask(f"whether {self.name} = {size_name(n)}")
         return False
 
     def __le__(self, other: Any) -> bool:
