@@ -6,19 +6,15 @@ A model of the cost of a step, fitted to these times, predicts those on many mac
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 from baselines.own import model
 from baselines.prediction import LATENCY, MACHINES, RANKS, RANKS_OF, SUMS, fits, network, predictions, rank_cost
 from harness.problems import Setting, generated, initial_parameters
-from harness.reports import bars, common_notes, finish, footnote, installed, items, parser
+from harness.reports import common_notes, finish, installed, items, parser
 from harness.team import Record, measure
 from harness.tools import NATIVE, PYTORCH, Tool, baseline, matgrad
 from matgrad.foundation.writing import Table
 from paper import DESCRIPTION
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Training on several processes"
 DDP = "pytorch-ddp"
@@ -151,21 +147,6 @@ def notes(record: Record) -> list[str]:
         bandwidth, latency = record["network"]
         found.append(f"between the processes: {bandwidth / 1e9:.2f} GB/s, {1e6 * latency:.0f} µs per message")
     return found
-
-
-def figure(record: Record) -> Figure:
-    """One panel per point: the milliseconds per step of each tool as a bar."""
-    from matgrad.inspection.figures import new_figure
-
-    points, tools = record["points"], record["tools"]
-    drawn, axes = new_figure(1.2 + 5 * len(points), 1.5 + 0.36 * len(tools), len(points))
-    for ax, point in zip(axes, points, strict=True):
-        rows = [tools[name] for name in point["tools"]]
-        values = [1e3 * row["per_step"] for row in point["tools"].values()]
-        bars(ax, rows, values, [f"{value:.3g}" for value in values])
-        ax.set(title=_where(point), xlabel="ms per step")
-    footnote(drawn, record)
-    return drawn
 
 
 if __name__ == "__main__":

@@ -295,24 +295,12 @@ def _sparse_table(record: Record) -> Table:
     for point in record["points"]:
         ratios = point["ways"].get("matgrad", {"ratios": {}})["ratios"]
         memory = [point["ways"].get(name, {"memory": None})["memory"] for name in shown]
-        rows.append([f"{point['density']:g}", *(_milliseconds(point, name, "whole") for name in titles)])
+        rows.append([f"{point['density']:g}", *(_milliseconds(point, name) for name in titles)])
         rows[-1] += [f"{ratios[name]:.1f}" if name in ratios else "" for name in others]
         rows[-1] += ["" if x is None else f"{x / 1e6:.0f}" for x in memory]
     headings = [*titles.values(), *(f"times faster than {titles[name]}" for name in others)]
     headings += [f"MB, {titles[name]}" for name in shown]
     return Table(f"ms for feedforward, DW, DX and update, {_layer(record)}", ["density", *headings], rows)
-
-
-def _phases_table(record: Record) -> Table:
-    """One row per way and phase, one column per density."""
-    points, phases = record["points"], ("feedforward", "DW", "DX", "update", "whole")
-    rows = [
-        [f"{title}: {phase}", *(_milliseconds(point, name, phase) for point in points)]
-        for name, title in _ways(record).items()
-        for phase in phases
-    ]
-    headings = ["what", *(f"{point['density']:g}" for point in points)]
-    return Table(f"ms of each phase, {_layer(record)}, against density", headings, rows)
 
 
 def _ways(record: Record) -> dict[str, str]:
@@ -324,8 +312,8 @@ def _layer(record: Record) -> str:
     return f"{record['neurons']} → {record['neurons']} neurons, batch {record['batch_size']}"
 
 
-def _milliseconds(point: Record, name: str, phase: str) -> str:
-    return f"{1e3 * point['ways'][name]['medians'][phase]:.3f}" if name in point["ways"] else ""
+def _milliseconds(point: Record, name: str) -> str:
+    return f"{1e3 * point['ways'][name]['medians']['whole']:.3f}" if name in point["ways"] else ""
 
 
 def _wide_table(networks: list[Record]) -> Table:
@@ -349,7 +337,6 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "epoch": ("epoch", _epoch_table),
     "large": ("large", partial(_times, "ms per step, layers {layers}, batch {batch}", 1e3, ".2f")),
     "sparse": ("sparse", _sparse_table),
-    "phases": ("sparse", _phases_table),
     "wide": ("wide", _wide_table),
 }
 

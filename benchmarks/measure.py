@@ -1,7 +1,8 @@
-"""Measurements of sparse training in the C++ core that docs/sparse.md quotes, beside the other benchmarks.
+"""Measurements beside the other benchmarks: sparse training in the C++ core, for docs/sparse.md, and small fits.
 
 OMP_NUM_THREADS=1 python benchmarks/measure.py sparse-input
 OMP_NUM_THREADS=1 python benchmarks/measure.py topology-updates
+OMP_NUM_THREADS=1 python benchmarks/measure.py small-fits
 
 Each writes benchmarks/NAME/bench.json. Times are of the processor, on one thread: the best of several.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -86,9 +88,34 @@ def update(method: type[mg.Topology], M: mg.MultilayerPerceptron, X: np.ndarray,
     return min(seconds)
 
 
-MEASUREMENTS = {"sparse-input": sparse_input, "topology-updates": topology_updates}
+def small_fits() -> list[dict[str, Any]]:
+    """`fit` of matgrad's and scikit-learn's MLPClassifier on small tables, with equal epochs, sizes and batches."""
+    from sklearn import datasets, neural_network
+    from sklearn.preprocessing import StandardScaler
+
+    import matgrad.sklearn
+
+    options: dict[str, Any] = {"hidden_layer_sizes": (100,), "max_iter": 200, "random_state": 0}
+    until_the_end: dict[str, Any] = {"solver": "adam", "tol": 0.0, "n_iter_no_change": 200}
+    points = []
+    for name in ("wine", "breast_cancer", "digits"):
+        X, t = getattr(datasets, f"load_{name}")(return_X_y=True)
+        X, seconds = StandardScaler().fit_transform(X), []
+        for _ in range(ROUNDS):
+            own = matgrad.sklearn.MLPClassifier(**options)
+            for estimator in (own, neural_network.MLPClassifier(**options, **until_the_end)):
+                start = time.process_time()
+                with warnings.catch_warnings(action="ignore"):  # scikit-learn says that more epochs would help
+                    estimator.fit(X, t)
+                seconds.append(time.process_time() - start)
+        points.append({"data": name, "matgrad": min(seconds[::2]), "scikit-learn": min(seconds[1::2])})
+    return points
+
+
+MEASUREMENTS = {"sparse-input": sparse_input, "topology-updates": topology_updates, "small-fits": small_fits}
 
 if __name__ == "__main__":
     (name,) = sys.argv[1:]
     content = {"points": MEASUREMENTS[name]()}
+    (FOLDER / name).mkdir(exist_ok=True)
     (FOLDER / name / "bench.json").write_text(as_json(head(name, argparse.Namespace()) | content) + "\n")

@@ -23,7 +23,6 @@ TOOLS = {
 }
 SHOWN = ("tool", "seconds (best)", "÷ PyTorch (best)", "÷ products (best)", "start-up s", "difference")
 COLUMNS = paper.COLUMNS | {"÷ products (best)": paper.COLUMNS["÷ by hand (best)"]}
-figure = paper.figure
 
 
 def tables(record: Record) -> list[Table]:

@@ -1,37 +1,35 @@
-"""Methods of sparse training: test accuracy and training time against the density, for several seeds.
+"""Methods of sparse training: test accuracy, time, operations and memory against the density, for several seeds.
 
-MNIST, Fashion-MNIST and CIFAR-10 with each method, beside dense training and masked PyTorch. The record is written
-after every run: a benchmark that was interrupted resumes if the command is repeated, and more methods, densities,
-seeds or data sets are added to it.
+MNIST, Fashion-MNIST and CIFAR-10 with each method, and dense training. The record is written after every run: if the
+command is repeated, it goes on where it was, and adds more methods, densities, seeds or data sets.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from baselines.methods import DENSE, FILES, PYTORCH, Run, train
-from harness.problems import Setting
-from harness.reports import absent, finish, head, items, legend, parser, read, write
-from harness.team import Record, environment_of, say
+import matgrad as mg
+from harness.reports import absent, finish, head, items, parser, read, write
+from harness.team import Record, say
 from matgrad import datasets
+from matgrad.callbacks import Accounting
+from matgrad.callbacks.methods import FROM_DENSE, create_method
+from matgrad.foundation.machine import set_threads
 from matgrad.foundation.writing import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from matgrad.sparse.densities import erdos_renyi_densities
+from matgrad.specifications.parsing import parse_call
 
 TITLE = "Methods of sparse training"
-METHODS = "dense,static,SET,RigL,SNIP,GMP,masked-static,masked-RigL"
+METHODS = "dense,static,SET,RigL,SNIP,GMP"
+SETTING = {"loss": "SoftmaxCrossEntropy", "optimizer": "Nesterov(0.9)", "densities": "Erdős–Rényi"}
+SUMS = ("seconds", "flops", "update_flops", "dense_flops")  # over the epochs
 
 # title, hidden layers, learning rate and weight decay, which suit dense and sparse models
 DATA: dict[str, tuple[str, tuple[int, ...], str, float]] = {
@@ -46,6 +44,40 @@ def methods(text: str) -> list[str]:
     return [item.strip() for item in re.split(r",(?![^(]*\))", text)]
 
 
+def train(name: str, method: str, density: float, seed: int, options: argparse.Namespace) -> Record:
+    """One run, in a process of its own: the accuracy and seconds of every epoch, and what it took in all."""
+    _, hidden, rate, decay = DATA[name]
+    set_threads(options.threads)
+    mg.manual_seed(seed)
+    data = getattr(datasets, name.replace("-", "_"))(options.data / name).normalize("standard")
+    sizes = [data.input_size, *(options.hidden or hidden), data.output_size]
+    kind, densities = parse_call(method).name, erdos_renyi_densities(sizes, density)
+    is_sparse = method != "dense" and kind not in FROM_DENSE
+    optimizer = f"Nesterov(0.9, weight_decay={decay})"
+    layers = ["ReLU"] * (len(sizes) - 2) + ["Linear"]
+    M = mg.create_model(layers, sizes, densities=densities if is_sparse else None, optimizers=optimizer)
+    # SNIP divides the density of the whole model among the layers itself
+    wanted: Any = {"density": density if kind == "SNIP" else densities} if kind in FROM_DENSE else {}
+    callbacks = [] if method == "dense" else [create_method(method, **wanted)]
+    history = M.fit(
+        *(data.Xtrain, data.Ttrain),
+        test=(data.Xtest, data.Ttest),
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        learning_rate=rate,
+        seed=seed,
+        callbacks=callbacks if is_sparse else [*callbacks, Accounting()],
+    )
+    return {
+        **{"data": name, "method": method, "density": density, "seed": seed},
+        **{"threads": options.threads, "jobs": options.jobs, "sizes": sizes},
+        **{x: history[x][-1] for x in ("test_accuracy", "explored", "peak_memory")},
+        "stored": history["density"][-1],  # which is the density asked for, up to rounding
+        **{x: sum(history.get(x, [0])) for x in SUMS},
+        "accuracies": history["test_accuracy"],
+    }
+
+
 def main() -> None:
     """Train what the record lacks."""
     found = parser(__doc__)
@@ -57,204 +89,90 @@ def main() -> None:
     found.add_argument("--epochs", type=int, default=20)
     found.add_argument("--batch-size", type=int, default=100)
     found.add_argument("--hidden", type=items(int), metavar="LIST", help="sizes of the hidden layers, for all data")
-    found.add_argument("--learning-rate", metavar="RATE", help="a number or a schedule, for all data")
-    found.add_argument("--weight-decay", type=float, metavar="λ", help="for all data")
-    found.add_argument("--examples", type=int, metavar="N", help="only the first N training examples")
     found.add_argument("--jobs", type=int, default=1, help="runs at a time; their seconds are then not comparable")
     options = found.parse_args()
-    setting = {
-        "layers": "ReLU, the last Linear",
-        "loss": "SoftmaxCrossEntropy",
-        "optimizer": "Nesterov(0.9)",
-        "densities": "Erdős–Rényi",
-        "epochs": options.epochs,
-        "batch_size": options.batch_size,
-        "normalize": "standard",
-    }
-    record: Record = {"setting": setting, "missing": {}, "skipped": {}, "data": {}, "runs": [], "failures": {}}
-    record |= {"earlier": [], "methods": options.methods}
+    setting = SETTING | {x: getattr(options, x) for x in ("epochs", "batch_size", "hidden")}
+    record: Record = {"setting": setting, "missing": {}, "runs": [], "failures": {}, "earlier": []}
     if options.output is not None and (options.output / "bench.json").exists():
         old = read(options.output)  # whose runs stay
-        check_same(old["setting"], setting, "the record")
-        record |= {name: old[name] for name in ("data", "runs")}
+        if old["setting"] != setting:
+            raise SystemExit(f"the record has {old['setting']}, and these runs {setting}: choose another --output")
+        record["runs"] = old["runs"]
         record["earlier"] = [*old["earlier"], {name: old[name] for name in ("started", "command", "machine")}]
-        record["methods"] = list(dict.fromkeys([*options.methods, *_methods(old)]))
-    for name in options.only:
-        if (options.data / name).exists():
-            train_on(name, record, options)
-        else:
-            record["skipped"][name] = f"there is no {options.data / name}"
+    record["missing"] = {x: f"there is no {options.data / x}" for x in options.only if not (options.data / x).exists()}
+    known = {tuple(run[key] for key in ("data", "method", "density", "seed")) for run in record["runs"]}
+    todo = {
+        (name, method, density, seed): None
+        for name in options.only
+        for seed in range(options.seeds)
+        for method in options.methods
+        for density in ([1.0] if method == "dense" else options.densities)
+        if name not in record["missing"]
+    }
+    with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+        futures = {pool.submit(train, *run, options): " ".join(map(str, run)) for run in todo if run not in known}
+        for future in as_completed(futures):
+            if error := future.exception():
+                record["failures"][futures[future]] = f"failed: {type(error).__name__}: {error}"
+            else:
+                record["runs"].append(future.result())
+            say(f"{futures[future]}: {error or future.result()['test_accuracy']}")
+            if options.output is not None:
+                write(head("sparse-methods", options) | record, options.output)
     finish("sparse-methods", options, record)
 
 
-def check_same(known: Record, found: Record, what: str) -> None:
-    """Raise if runs of another setting would be added to a record."""
-    for name, value in found.items():
-        if name != "source" and known.get(name) != value:
-            raise SystemExit(f"{what} has {name} {known.get(name)}, and these runs {value}: choose another --output")
-
-
-def train_on(name: str, record: Record, options: argparse.Namespace) -> None:
-    """Train the runs on a data set that the record lacks, so many at a time; one that fails is noted."""
-    with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as folder:
-        about = _prepare(name, Path(folder), options)
-        check_same(record["data"].setdefault(name, about), about, name)
-        known = {tuple(run[key] for key in ("data", "method", "density", "seed")) for run in record["runs"]}
-        shared = (
-            tuple(about["sizes"]),
-            options.epochs,
-            options.batch_size,
-            about["learning_rate"],
-            about["weight_decay"],
-        )
-        todo = [
-            Run(method, density, seed, *shared)
-            for seed in range(options.seeds)
-            for method in options.methods
-            for density in ([1.0] if method in DENSE else options.densities)
-            if (name, method, density, seed) not in known
-        ]
-        say(f"{about['title']}: {len(todo)} runs")
-        os.environ.update(environment_of(Setting(()), options.threads, Path(folder)))
-        with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
-            futures = {pool.submit(train, run, Path(folder)): run for run in todo}
-            for future in as_completed(futures):
-                run = futures[future]
-                title = f"{name} {run.method}{'' if run.method in DENSE else f' {run.density:g}'} seed {run.seed}"
-                about_run = {"data": name, "method": run.method, "density": run.density, "seed": run.seed}
-                about_run |= {"threads": options.threads, "jobs": options.jobs}
-                if error := future.exception():
-                    record["failures"][title] = f"failed: {type(error).__name__}: {error}"
-                    say(f"{title} {record['failures'][title]}")
-                else:
-                    record["runs"].append(about_run | future.result())
-                    say(f"{title}: test accuracy {record['runs'][-1]['test_accuracy']:.4f}")
-                if options.output is not None:
-                    write(head("sparse-methods", options) | record, options.output)
-
-
-def _prepare(name: str, folder: Path, options: argparse.Namespace) -> Record:
-    """Read a data set and write it, normalized, for the processes; returns what the record says about it."""
-    title, hidden, rate, decay = DATA[name]
-    data = getattr(datasets, name.replace("-", "_"))(options.data / name).normalize("standard")
-    count = options.examples or len(data.Xtrain)
-    arrays = data.Xtrain[:count], data.Ttrain[:count], data.Xtest, data.Ttest
-    for file, A in zip(FILES, arrays, strict=True):
-        np.save(folder / f"{file}.npy", A.astype(np.float32 if file[0] == "X" else np.int64))
-    return {
-        "title": title,
-        "source": str(options.data / name),
-        "sizes": [data.input_size, *(options.hidden or hidden), data.output_size],
-        "learning_rate": options.learning_rate or rate,
-        "weight_decay": decay if options.weight_decay is None else options.weight_decay,
-        "training_examples": len(arrays[0]),
-        "test_examples": len(data.Xtest),
-    }
-
-
-# -- tables and plot --------------------------------------------------------------------------------
+# -- tables -----------------------------------------------------------------------------------------
 
 # what is shown of a run, and its format
 QUANTITIES: dict[str, tuple[Callable[[Record], float | None], str]] = {
     "test accuracy": (lambda run: run["test_accuracy"], ".4f"),
     "seconds of training": (lambda run: run["seconds"], ".1f"),
-    "FLOPs ÷ those of dense training": (lambda run: _relative_flops(run), ".4f"),
+    # of all products, with those of topology updates
+    "FLOPs ÷ those of dense training": (
+        lambda run: (run["flops"] + run["update_flops"]) / run["dense_flops"] if run["dense_flops"] else None,
+        ".4f",
+    ),
     "explored weights": (lambda run: run["explored"], ".4f"),
-    "memory for model and training in MB": (lambda run: run["memory"] and run["memory"] / 1e6, ".1f"),
+    "peak memory of the process in MB": (lambda run: run.get("peak_memory") and run["peak_memory"] / 1e6, ".1f"),
 }
-
-
-def _methods(record: Record) -> list[str]:
-    """The methods of a record; those of earlier versions had them in the options alone."""
-    return record.get("methods", record["options"]["methods"])
-
-
-def _relative_flops(run: Record) -> float | None:
-    """The operations of all products, with those of topology updates, divided by those of dense training."""
-    return (run["flops"] + run["update_flops"]) / run["dense_flops"] if run["dense_flops"] else None
-
-
-def points(record: Record, data: str, quantity: str) -> dict[str, dict[float, list[float]]]:
-    """The values of all seeds, by method and by density, in increasing order."""
-    found: dict[str, dict[float, list[float]]] = {}
-    order = {method: i for i, method in enumerate(_methods(record))}
-    runs = [run for run in record["runs"] if run["data"] == data]
-    for run in sorted(runs, key=lambda run: (order.get(run["method"], len(order)), run["density"], run["seed"])):
-        if (x := QUANTITIES[quantity][0](run)) is not None:
-            found.setdefault(run["method"], {}).setdefault(run["density"], []).append(x)
-    return found
 
 
 def tables(record: Record) -> list[Table]:
     """For each data set a table per quantity, with one row per method and one column per density."""
     shown = []
-    for name, about in record["data"].items():
-        for title, (_, form) in QUANTITIES.items():
-            found = points(record, name, title)
+    for name in dict.fromkeys(run["data"] for run in record["runs"]):
+        for title, (quantity, form) in QUANTITIES.items():
+            found: dict[str, dict[float, list[float]]] = {}
+            for run in (run for run in record["runs"] if run["data"] == name):
+                if (x := quantity(run)) is not None:
+                    found.setdefault(run["method"], {}).setdefault(run["density"], []).append(x)
             densities = sorted({d for row in found.values() for d in row})
             rows = [[method, *(_cell(row.get(d, []), form) for d in densities)] for method, row in found.items()]
             if rows:
-                heading = f"{about['title']} ({';'.join(map(str, about['sizes']))}): {title}, against density"
+                heading = f"{DATA[name][0]}: {title}, against density"
                 shown.append(Table(heading, ["method", *(f"{d:g}" for d in densities)], rows))
     return shown
 
 
 def _cell(values: list[float], form: str) -> str:
     """The mean and, of several values, ± their standard deviation."""
-    if not values:
-        return ""
-    return f"{mean(values):{form}}" + (f" ± {stdev(values):{form}}" if len(values) > 1 else "")
+    spread = f" ± {stdev(values):{form}}" if len(values) > 1 else ""
+    return f"{mean(values):{form}}{spread}" if values else ""
 
 
 def notes(record: Record) -> list[str]:
     """What a reader of the tables must know."""
-    found = [points(record, name, "test accuracy") for name in record["data"]]
-    counts = {len(values) for rows in found for row in rows.values() for values in row.values()} or {0}
-    seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
     shared = sorted({(run["jobs"], run["threads"]) for run in record["runs"]})
     is_crowded = any(jobs > 1 for jobs, _ in shared)
     return [
         *absent(record),
-        f"means over {seeds} seeds, ± the standard deviation; the accuracy is that after the last epoch",
-        "all methods start from the same seeds and have the same schedule; at density 1 nothing is sparse; masked: "
-        "PyTorch with dense tensors and masks, whose products are all dense",
-        "seconds: of training, with updates of the topology, without measuring; memory: how much the process grows, "
-        "without data and libraries; FLOPs: of all products, with those of topology updates",
-        *(
-            f"{about['title']}: learning rate {about['learning_rate']}, weight decay {about['weight_decay']}"
-            for about in record["data"].values()
-        ),
-        *(f"{name} was left out: {reason}" for name, reason in record["skipped"].items()),
+        "means over the seeds, ± the standard deviation; the accuracy is that after the last epoch",
+        "all methods start from the same seeds and have the same schedule; at density 1 nothing is sparse",
+        "seconds: of training, with updates of the topology, without measuring",
         *(f"runs at a time: {jobs}; threads of each: {threads}" for jobs, threads in shared),
         *(["runs at the same time slow each other down: THEIR SECONDS ARE NOT COMPARABLE"] if is_crowded else []),
     ]
-
-
-def figure(record: Record) -> Figure:
-    """A column per data set; rows for accuracy, seconds and operations: means, and shaded from smallest to largest."""
-    from matgrad.inspection.figures import COLOURS, grid, new_figure
-
-    names = [name for name in record["data"] if points(record, name, "test accuracy")] or ["mnist"]
-    rows = list(QUANTITIES)[:3]
-    drawn, axes = new_figure(1.8 + 4.4 * len(names), 9, len(names), rows=len(rows))
-    places = [(quantity, name) for quantity in rows for name in names]
-    for ax, (quantity, name) in zip(axes, places, strict=True):
-        found = points(record, name, quantity)
-        densities = sorted({d for row in found.values() for d in row if d < 1}) or [0.5]
-        for i, (method, row) in enumerate(found.items()):
-            is_dense = set(row) == {1.0}  # which is drawn across
-            xs = [densities[0], densities[-1]] if is_dense else sorted(row)
-            values: list[Any] = [row[1.0]] * 2 if is_dense else [row[x] for x in xs]
-            colour, look = COLOURS[i % len(COLOURS)], "--" if method in PYTORCH else "-"
-            marker = "" if is_dense else "o"
-            ax.plot(xs, list(map(mean, values)), look, marker=marker, color=colour, label=method, markersize=4)
-            ax.fill_between(xs, list(map(min, values)), list(map(max, values)), color=colour, alpha=0.15, linewidth=0)
-        ax.set_xscale("log")
-        ax.set_xticks(densities, [f"{d:g}" for d in densities])
-        ax.set(title=DATA[name][0], xlabel="density", ylabel=quantity)
-        grid(ax)
-    legend(drawn, axes)
-    return drawn
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ ROOMS = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
 ORDER = [
     ("foundation",),
     ("index_notation",),
-    ("specifications.parsing",),
+    ("specifications.parsing", "specifications.origins"),
     ("engines.cuda.functions", "engines.cuda.index", "engines.cuda.sparse"),  # kernels, for equations one by one too
     ("backends",),
     ("sparse",),
@@ -28,7 +28,6 @@ ORDER = [
     ("distributed.group",),
     ("program",),
     ("inspection",),
-    ("typesetting",),
     ("distributed",),
     ("engines",),
     ("evaluation",),
@@ -39,6 +38,7 @@ ORDER = [
     ("specifications",),
     ("exchange", "sklearn"),
     ("runs",),
+    ("writers",),
     ("judges",),
     ("derivation",),
     ("explanation",),

@@ -99,17 +99,3 @@ def dense(W: Any) -> np.ndarray:
 def stored(parameters: Parameters) -> int:
     """The number of weights that are stored."""
     return sum(values_of(W).size for W, _ in parameters)
-
-
-def packed(parameters: Parameters) -> Parameters:
-    """The parameters with arrays in place of sparse matrices, which may differ between versions of matgrad."""
-
-    def arrays(W: Any) -> Any:
-        return (W.support.shape, W.support.starts, W.support.columns, W.values)
-
-    return [(arrays(W) if isinstance(W, mg.SparseMatrix) else W, b) for W, b in parameters]
-
-
-def unpacked(parameters: Parameters) -> Parameters:
-    """The parameters that `packed` was given."""
-    return [(mg.SparseMatrix(mg.Support(*W[:3]), W[3]) if isinstance(W, tuple) else W, b) for W, b in parameters]

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from harness.problems import Data, Parameters, Setting, initial_parameters, packed, stored, unpacked, values_of
+from harness.problems import Data, Parameters, Setting, initial_parameters, stored, values_of
 from harness.tools import Tool
 from harness.worker import ToolError, serve
 from matgrad.foundation.machine import THREADS
@@ -121,8 +121,6 @@ class Team(AbstractContextManager):
         for name, tool in tools.items():
             own = tool.threads or max(threads // tool.processes, 1)
             variables = environment_of(setting, own, self.folder)
-            if tool.checkout is not None:
-                variables["MATGRAD_SOURCE"] = str(tool.checkout.resolve() / "src")
             self.processes[name] = Processes(tool, own, variables, self.folder / name)
 
     def __exit__(self, *error: object) -> None:
@@ -182,11 +180,11 @@ def measure(
     with Team(tools, setting, options.threads) as team:
         np.save(team.folder / "X.npy", data.Xtrain.astype(setting.dtype, copy=False))
         np.save(team.folder / "t.npy", data.Ttrain)
-        startup = team.ask("setup", setting, team.folder, packed(initial), rehearse)
+        startup = team.ask("setup", setting, team.folder, initial, rehearse)
         rounds = team.rounds(options.rounds)
         if compared is not None:
             team.ask("epoch", min(compared, steps))
-        parameters = {name: unpacked(P) for name, P in team.ask("parameters").items()}
+        parameters = team.ask("parameters")
     seconds = {name: [t for t, _ in rounds[name]] for name in parameters}
     rows = {}
     for name in parameters:

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,6 @@ class Tool:
     baselines: tuple[str, ...] = ()  # tools that do the same by hand; the fastest of them counts
     threads: int | None = None  # if they are not those of the run
     processes: int = 1  # that train together, and share the threads
-    checkout: Path | None = None  # of matgrad, if it is another one
 
     def missing(self) -> str | None:
         """The first requirement that is missing, in words."""

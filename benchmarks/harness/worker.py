@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 
 import matgrad as mg
-from harness.problems import Parameters, Setting, generated, initial_parameters, packed, unpacked
+from harness.problems import Parameters, Setting, generated, initial_parameters
 from harness.tools import Tool
 from matgrad.foundation.machine import process_memory, thread_pools
 
-# that of the processor is for a busy machine
-CLOCK = time.process_time if os.environ.get("MATGRAD_CLOCK") == "cpu" else time.perf_counter
 RESET = Path("/proc/self/clear_refs")
 
 
@@ -41,7 +39,7 @@ class Worker:
 
         After a rehearsal, the memory does not include what the libraries take at their first use.
         """
-        self.initial = unpacked(initial)
+        self.initial = initial
         begin = time.perf_counter()
         self.tool = tool = self.description.create(setting)
         if "torch" in sys.modules:
@@ -75,14 +73,14 @@ class Worker:
         """The net seconds of an epoch from the initial parameters, or of its first batches, and those of waiting."""
         self.tool.start(self.initial)
         gc.collect()
-        waited, begin = self.tool.waited(), CLOCK()
+        waited, begin = self.tool.waited(), time.perf_counter()
         own = self.tool.train(self.batches if batches is None else batches)
-        seconds = CLOCK() - begin
+        seconds = time.perf_counter() - begin
         return seconds if own is None else own, self.tool.waited() - waited
 
     def parameters(self) -> Parameters:
         """The present parameters."""
-        return packed(self.tool.parameters())
+        return self.tool.parameters()
 
 
 def serve(connection: Connection, log: Path, tool: Tool, threads: int) -> None:
@@ -90,8 +88,6 @@ def serve(connection: Connection, log: Path, tool: Tool, threads: int) -> None:
     file = os.open(log, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(file, stream)
-    if tool.checkout and not Path(mg.__file__).is_relative_to(tool.checkout.resolve()):
-        raise RuntimeError(f"expected matgrad from {tool.checkout}, found {mg.__file__}")
     if tool.processes > 1:
         mg.distributed.start()
     worker = Worker(tool, threads)

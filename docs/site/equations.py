@@ -16,11 +16,11 @@ import verified
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, Equation, equations, label_of
+from matgrad.inspection.latex import latex_equation, latex_function
 from matgrad.judges.definitions import SOFTMAX
 from matgrad.judges.lemmas import LEMMAS
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.typesetting.latex import latex_equation, latex_function
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {"Activation functions": ACTIVATIONS, "Losses": LOSSES, "Optimizers": OPTIMIZERS}

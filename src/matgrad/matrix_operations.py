@@ -17,10 +17,34 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Kind, Matrix, Scalar
+from matgrad.backends.base import Kind, Matrix, Scalar, size_of
 from matgrad.sparse.matrix import values_of
 
 # -- the paper's table -------------------------------------------------------------------------
+
+
+def _function(name: str, definition: str) -> Callable[[Kind], Kind]:
+    """The operation of this name on one matrix, which all backends have."""
+
+    def operation(X: Kind) -> Kind:
+        return getattr(backend_of(X), name)(X)
+
+    operation.__name__ = operation.__qualname__ = name
+    operation.__doc__ = definition
+    return operation
+
+
+columns_sum = _function("columns_sum", "1_mᵀ X, the 1×n row vector with elements Σ_i x_ij.")
+rows_sum = _function("rows_sum", "X 1_n, the m×1 column vector with elements Σ_j x_ij.")
+columns_max = _function("columns_max", "1×n row vector with elements max_i x_ij.")
+rows_max = _function("rows_max", "m×1 column vector with elements max_j x_ij.")
+columns_mean = _function("columns_mean", "(1_mᵀ X) / m, the 1×n row vector of column means (the paper divides by n).")
+rows_mean = _function("rows_mean", "(X 1_n) / n, the m×1 column vector of row means (the paper divides by m).")
+exp = _function("exp", "m×n matrix with elements e^x_ij.")
+log = _function("log", "m×n matrix with elements ln x_ij.")
+reciprocal = _function("reciprocal", "1 / X, the m×n matrix with elements 1 / x_ij.")
+sqrt = _function("sqrt", "m×n matrix with elements √x_ij.")
+log_sigmoid = _function("log_sigmoid", "m×n matrix with elements ln σ(x_ij) = min(x_ij, 0) - ln(1 + e^-|x_ij|).")
 
 
 def zeros(m: int, n: int = 1, *, like: Matrix | None = None) -> Matrix:
@@ -41,10 +65,8 @@ def identity(n: int, *, like: Matrix | None = None) -> Matrix:
 
 def dot(x: Matrix, y: Matrix) -> Scalar:
     """Σ_i x_i·y_i, the scalar xᵀy of two column vectors or xyᵀ of two row vectors."""
-    backend = _elementwise("dot", x, y)
-    if 1 not in x.shape:
-        raise ValueError(f"dot: expected two row or two column vectors, found {_sizes(x)}")
-    return backend.dot(x, y)
+    _elementwise("dot", x, y)
+    return _checked("dot", x, lambda m, n: 1 in (m, n), "two row or two column vectors").dot(x, y)
 
 
 def hadamard(X: Kind, Y: Kind) -> Kind:
@@ -54,18 +76,12 @@ def hadamard(X: Kind, Y: Kind) -> Kind:
 
 def diag(X: Kind) -> Kind:
     """n×1 column vector with elements x_ii, the diagonal of an n×n matrix X."""
-    backend = backend_of(X)
-    if X.shape[0] != X.shape[1]:
-        raise ValueError(f"diag: expected a square matrix, found {_sizes(X)}")
-    return backend.diag(X)
+    return _checked("diag", X, lambda m, n: m == n, "a square matrix").diag(X)
 
 
 def Diag(x: Kind) -> Kind:
     """n×n matrix with the row or column vector x on its diagonal and zeros elsewhere."""
-    backend = backend_of(x)
-    if 1 not in x.shape:
-        raise ValueError(f"Diag: expected a row or a column vector, found {_sizes(x)}")
-    return backend.Diag(x)
+    return _checked("Diag", x, lambda m, n: 1 in (m, n), "a row or a column vector").Diag(x)
 
 
 def elements_sum(X: Matrix, s: Matrix | None = None) -> Scalar:
@@ -75,48 +91,12 @@ def elements_sum(X: Matrix, s: Matrix | None = None) -> Scalar:
 
 def column_repeat(x: Kind, n: int) -> Kind:
     """x 1_nᵀ, the m×n matrix of n copies of the m×1 column vector x."""
-    backend = backend_of(x)
-    if x.shape[1] != 1:
-        raise ValueError(f"column_repeat: expected a column vector, found {_sizes(x)}")
-    return backend.column_repeat(x, n)
+    return _checked("column_repeat", x, lambda m, n: n == 1, "a column vector").column_repeat(x, n)
 
 
 def row_repeat(x: Kind, m: int) -> Kind:
     """1_m x, the m×n matrix of m copies of the 1×n row vector x."""
-    backend = backend_of(x)
-    if x.shape[0] != 1:
-        raise ValueError(f"row_repeat: expected a row vector, found {_sizes(x)}")
-    return backend.row_repeat(x, m)
-
-
-def columns_sum(X: Kind) -> Kind:
-    """1_mᵀ X, the 1×n row vector with elements Σ_i x_ij."""
-    return backend_of(X).columns_sum(X)
-
-
-def rows_sum(X: Kind) -> Kind:
-    """X 1_n, the m×1 column vector with elements Σ_j x_ij."""
-    return backend_of(X).rows_sum(X)
-
-
-def columns_max(X: Kind) -> Kind:
-    """1×n row vector with elements max_i x_ij."""
-    return backend_of(X).columns_max(X)
-
-
-def rows_max(X: Kind) -> Kind:
-    """m×1 column vector with elements max_j x_ij."""
-    return backend_of(X).rows_max(X)
-
-
-def columns_mean(X: Kind) -> Kind:
-    """(1_mᵀ X) / m, the 1×n row vector of column means (the paper's table divides by n)."""
-    return backend_of(X).columns_mean(X)
-
-
-def rows_mean(X: Kind) -> Kind:
-    """(X 1_n) / n, the m×1 column vector of row means (the paper's table divides by m)."""
-    return backend_of(X).rows_mean(X)
+    return _checked("row_repeat", x, lambda m, n: m == 1, "a row vector").row_repeat(x, m)
 
 
 def apply(f: Callable[[Any], Any], X: Kind) -> Kind:
@@ -127,67 +107,23 @@ def apply(f: Callable[[Any], Any], X: Kind) -> Kind:
     return backend_of(X).apply(f, X)
 
 
-def exp(X: Kind) -> Kind:
-    """m×n matrix with elements e^x_ij."""
-    return backend_of(X).exp(X)
-
-
-def log(X: Kind) -> Kind:
-    """m×n matrix with elements ln x_ij."""
-    return backend_of(X).log(X)
-
-
-def reciprocal(X: Kind) -> Kind:
-    """1 / X, the m×n matrix with elements 1 / x_ij."""
-    return backend_of(X).reciprocal(X)
-
-
-def sqrt(X: Kind) -> Kind:
-    """m×n matrix with elements √x_ij."""
-    return backend_of(X).sqrt(X)
-
-
 def inv_sqrt(X: Kind, epsilon: float = 0) -> Kind:
     """m×n matrix with elements (x_ij + ε)^(-1/2)."""
     return backend_of(X).inv_sqrt(X, epsilon)
 
 
-def log_sigmoid(X: Kind) -> Kind:
-    """m×n matrix with elements ln σ(x_ij) = min(x_ij, 0) - ln(1 + e^-|x_ij|)."""
-    return backend_of(X).log_sigmoid(X)
-
-
 # -- beyond the paper's table ------------------------------------------------------------------
 
-
-def step(X: Kind) -> Kind:
-    """m×n matrix with elements 1 where x_ij ≥ 0 and 0 elsewhere; it selects the pieces of piecewise functions."""
-    return backend_of(X).step(X)
-
-
-def sign(X: Kind) -> Kind:
-    """m×n matrix with elements 1 where x_ij > 0, -1 where x_ij < 0 and 0 where x_ij = 0."""
-    return backend_of(X).sign(X)
+step = _function("step", "m×n matrix with elements 1 where x_ij ≥ 0 and 0 elsewhere; it selects pieces of functions.")
+sign = _function("sign", "m×n matrix with elements 1 where x_ij > 0, -1 where x_ij < 0 and 0 where x_ij = 0.")
+tanh = _function("tanh", "m×n matrix with elements tanh x_ij.")
+erf = _function("erf", "m×n matrix with elements erf x_ij = 2/√π ∫₀^x_ij e^(-t²) dt.")
+log1p = _function("log1p", "m×n matrix with elements ln(1 + x_ij), accurate near 0.")
 
 
 def clip(X: Kind, c: float) -> Kind:
     """m×n matrix with elements min(max(x_ij, -c), c), for a c of 0 or more."""
     return backend_of(X).clip(X, c)
-
-
-def tanh(X: Kind) -> Kind:
-    """m×n matrix with elements tanh x_ij."""
-    return backend_of(X).tanh(X)
-
-
-def erf(X: Kind) -> Kind:
-    """m×n matrix with elements erf x_ij = 2/√π ∫₀^x_ij e^(-t²) dt."""
-    return backend_of(X).erf(X)
-
-
-def log1p(X: Kind) -> Kind:
-    """m×n matrix with elements ln(1 + x_ij), accurate near 0."""
-    return backend_of(X).log1p(X)
 
 
 def positive(X: Kind) -> Kind:
@@ -223,16 +159,20 @@ def _full(value: float, m: int, n: int, like: Matrix | None) -> Matrix:
     return backend_of(like).full(value, m, n, like)
 
 
+def _checked(name: str, X: Matrix, fits: Callable[..., bool], expected: str) -> Any:
+    """The backend of X, after a check that its size fits."""
+    backend = backend_of(X)
+    if not fits(*X.shape):
+        raise ValueError(f"{name}: expected {expected}, found {size_of(X)}")
+    return backend
+
+
 def _elementwise(name: str, X: Matrix, Y: Matrix) -> Any:
     """The backend of two matrices of equal size."""
     backend = backend_of(X, Y)
     if X.shape != Y.shape:
-        raise ValueError(f"{name}: expected equal sizes, found {_sizes(X)} and {_sizes(Y)}")
+        raise ValueError(f"{name}: expected equal sizes, found {size_of(X)} and {size_of(Y)}")
     return backend
-
-
-def _sizes(X: Matrix) -> str:
-    return " × ".join(str(size) for size in X.shape)
 
 
 # the table: all functions of this module

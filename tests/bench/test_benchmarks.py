@@ -175,13 +175,6 @@ def test_brain(tmp_path):
     assert record["losses"][1] < record["losses"][0]
 
 
-@pytest.mark.skipif(not [*(FOLDER.parent / "src" / "matgrad").glob("_native.*.so")], reason="the core is not in src")
-def test_compare_with_another_checkout():
-    output = run("compare", FOLDER.parent, *THREAD, "--steps", 2, "--densities", 0.001)
-    assert "CIFAR-10, density 0.001" in output
-    assert output.count("0.0e+00") == 5, "the same program computes the same"
-
-
 def test_an_unknown_tool_and_a_failing_tool():
     assert not run("paper", "--tools", "torch", status=1)
     absent = ("--experiments", "mnist", "--steps", 2, "--tools", "matgrad-native")

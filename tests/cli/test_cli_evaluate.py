@@ -62,7 +62,7 @@ def test_the_confusion_matrix_as_text(model):
     expected = confusion_matrix(LABELS[IS_TEST], outputs(model, DIGITS[IS_TEST]).argmax(axis=1))
 
     lines = output.splitlines()
-    first = next(i for i, line in enumerate(lines) if "predicted" in line) + 2
+    first = next(i for i, line in enumerate(lines) if "predicted" in line) + 3
     table = np.array([line.split() for line in lines[first : first + 10]], dtype=int)
     np.testing.assert_array_equal(table[:, 1:], expected)
     assert table[:, 0].tolist() == list(range(10))

@@ -116,7 +116,7 @@ def test_a_known_range_is_used_for_unit():
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: dataset().normalize("units"), "some: unknown normalization 'units'; known: none, unit, standard"),
+        (lambda: dataset().normalize("units"), "some: unknown normalization 'units'; did you mean 'unit'"),
         (lambda: dataset(X * 1e37, T, XT, TT).normalize("unit"), "column 0: the range of its values is too wide"),
         (
             lambda: dataset(np.array([[0], [1e-40]]), T[:2], [[1e10]], TT[:1]).normalize("unit"),

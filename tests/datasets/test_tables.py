@@ -368,7 +368,7 @@ def test_features_without_targets(tmp_path: Path):
         ("x,y\n1,2\n3,4\n", {"target": -3}, "table.csv: no column -3; expected x, y or -2 to 1"),
         ('x,y\n1,a\n2,"b\n3,a\n', {}, "table.csv, row 2: found a quote that is not closed"),
         ("1,2,a\n", {}, "expected at least 2 rows to hold some out, found 1"),
-        (NUMBERS, {"task": "clustering"}, "unknown task 'clustering'; known: classification, regression"),
+        (NUMBERS, {"task": "clustering"}, r"unknown task 'clustering' \(known: classification, regression\)"),
         (NUMBERS, {"delimiter": ", "}, "delimiter: expected one character, found ', '"),
         ("a,b\n1,2\nx,3\n4,5\n", {"categorical": "auto"}, "row 2, column 1 .'a'.: found 'x', expected a number as in"),
         ("a,a,b\n1,2,3\n4,5,6\n", {}, "there are 2 columns 'a'"),
@@ -401,7 +401,7 @@ def test_bad_tables_are_refused(tmp_path: Path, text: str, options: dict, messag
         ({"categorical": ["price"]}, r"column 5 \('price'\) is categorical, but not one of the features"),
         ({"columns": "age"}, "columns: found the string 'age', expected a list of columns"),
         ({"drop_columns": [0, 1, 2, 3]}, "found no features"),
-        ({"missing": "mean"}, "unknown missing 'mean'; known: error, drop, median"),
+        ({"missing": "mean"}, r"unknown missing 'mean'; did you mean 'median'\? \(known: error, drop, median\)"),
     ],
 )
 def test_bad_choices_are_refused(tmp_path: Path, options: dict, message: str):

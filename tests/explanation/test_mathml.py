@@ -11,10 +11,10 @@ import pytest
 import matgrad as mg
 from matgrad.explanation.html import mathml
 from matgrad.inspection.equations import METHODS, equations
+from matgrad.inspection.latex import latex_equation, latex_function
 from matgrad.loss_functions import LOSSES
 from matgrad.program.text import program_latex
 from matgrad.specifications.models import LAYERS
-from matgrad.typesetting.latex import latex_equation, latex_function
 
 EQUATIONS = {
     f"{equation} {equation.line}": latex_equation(equation)

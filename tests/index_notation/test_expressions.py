@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 
+from matgrad.index_notation.conditions import step
 from matgrad.index_notation.expressions import (
     FIRST,
     ONE,
@@ -23,7 +24,7 @@ from matgrad.index_notation.expressions import (
     of,
     size,
 )
-from matgrad.index_notation.functions import arbitrary, erf, exact, exp, log, maximum, sqrt, step, tanh
+from matgrad.index_notation.functions import arbitrary, erf, exact, exp, log, maximum, sqrt, tanh
 from matgrad.index_notation.powers import PI
 from matgrad.index_notation.sums import summed
 from matgrad.index_notation.text import text

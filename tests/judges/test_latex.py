@@ -20,11 +20,11 @@ from matgrad import layers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation, sigmoid
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, equations
+from matgrad.inspection.latex import latex_document, latex_equation, latex_function
+from matgrad.inspection.typesetter import Typesetter
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_mean, columns_sum, hadamard, row_repeat, rows_sum
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.typesetting.expressions import Typesetter
-from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
 from support import PATIENCE
 
 LAYERS = [cls for name, cls in vars(layers).items() if isinstance(cls, type) and name != "Layer"]

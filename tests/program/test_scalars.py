@@ -67,8 +67,8 @@ NEW = {
         '    _elementwise("softsign", "* -> *", "x / (1 + sqrt(x * x))"),\n    _elementwise(\n        "gate",',
     ),
     "matrix_operations.py": (
-        "def log1p(",
-        'def softsign(X: Kind) -> Kind:\n    """x / (1 + |x|)"""\n    return backend_of(X).softsign(X)\n\n\ndef log1p(',
+        "log1p = ",
+        'softsign = _function("softsign", "x / (1 + |x|)")\nlog1p = ',
     ),
     "backends/base.py": (
         "    log = log1p = ",
@@ -86,7 +86,7 @@ NEW = {
 USE = """
 import numpy as np, torch
 from matgrad.backends import get_backend
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.explanation.page import _lines

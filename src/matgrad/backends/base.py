@@ -59,6 +59,11 @@ DTYPES = ("float32", "float64")
 MATMULS = ("float32", "tf32", "bf16")  # how products of float32 matrices are computed; sums are always in float32
 
 
+def size_of(X: Array) -> str:
+    """The size of a matrix in words, such as 3 × 4."""
+    return " × ".join(map(str, X.shape))
+
+
 class RecordingError(TypeError):
     """Something that a recorded matrix cannot do, because it has no numbers."""
 

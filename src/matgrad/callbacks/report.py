@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.callbacks.callback import Callback, warned
 from matgrad.callbacks.statistics import measure_and_part
 from matgrad.foundation.imports import check_installed
-from matgrad.foundation.writing import as_json, atomic_write
+from matgrad.foundation.writing import as_json, atomic_write, csv_cell, visible
 
 if TYPE_CHECKING:
     from matgrad.training import Training
@@ -87,6 +87,7 @@ class Report(Callback):
         """Print a line, above the progress bar if there is one."""
         if self.silent:
             return
+        line = visible(line, kept="\n\t")
         try:
             if self.progress is not None:
                 self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -203,8 +204,9 @@ class Log(_RowsFile):
         buffer = io.StringIO()
         writer = csv.DictWriter(buffer, self._columns, lineterminator="\n")
         if is_whole and rows:
-            writer.writeheader()
-        writer.writerows(map(_flat, rows))
+            writer.writerow({name: csv_cell(name) for name in self._columns})
+        for row in map(_flat, rows):
+            writer.writerow({name: csv_cell(x) if isinstance(x, str) else x for name, x in row.items()})
         return buffer.getvalue().encode()
 
 
@@ -237,16 +239,11 @@ class TensorBoard(_RowsFile):
             writer.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
         for row in rows:
             numbers = {name: x for name, x in _flat(row, "/").items() if name != "epoch" and isinstance(x, int | float)}
-            values = [{"tag": _tag(name), "simple_value": float(x)} for name, x in numbers.items()]
+            tags = ("/".join(filter(None, measure_and_part(name))) for name in numbers)  # such as loss/validation
+            values = [{"tag": tag, "simple_value": float(x)} for tag, x in zip(tags, numbers.values(), strict=True)]
             event = Event(wall_time=now, step=row["epoch"], summary={"value": values})
             writer.write(event.SerializeToString())
         return buffer.getvalue()
-
-
-def _tag(name: str) -> str:
-    """TensorBoard's name of a number in a row, such as ``loss/validation``."""
-    measure, part = measure_and_part(name)
-    return name if part is None else f"{measure}/{part}"
 
 
 def _flat(row: Row, separator: str = ".") -> Row:

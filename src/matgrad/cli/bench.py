@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
+from itertools import cycle, islice, product
 from multiprocessing import get_context
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,13 +19,14 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.backends import BACKENDS
-from matgrad.cli.commands import Command, echo_json, json_option, option
-from matgrad.cli.options import COUNT, NUMERIC_BACKENDS, step_options
+from matgrad.cli.commands import Command, echo, echo_json, json_option, option
+from matgrad.cli.options import COUNT, LOADED, NUMERIC_BACKENDS, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.engines.fallback import TrainingStep
 from matgrad.foundation.limits import THREADS
 from matgrad.foundation.machine import cores, set_threads
 from matgrad.foundation.writing import Table
+from matgrad.specifications.origins import Plugin
 from matgrad.specifications.parsing import lookup, parse_numbers, split_items
 
 LEAST = 0.2  # seconds of a turn
@@ -45,37 +46,30 @@ def bench(as_json: bool, **options: Any) -> None:
     Every backend with every number of threads has its own process. They take turns, so that a busy machine slows all
     of them down alike.
     """
-    threads = sorted({*(2**k for k in range(16) if 2**k < cores()), cores()})
-    if options["threads"] is not None:
-        threads = parse_numbers(options["threads"], "--threads")
-        if not all(0 < n <= THREADS for n in threads):
-            raise ValueError(f"--threads: expected numbers from 1 to {THREADS}, found {options['threads']}")
-    known = {name: BACKENDS[name] for name in NUMERIC_BACKENDS}
-    modules = {name: lookup(name, known, "backend")[2] for name in split_items(options["backends"], "backend")}
+    by_default = {*(2**k for k in range(16) if 2**k < cores()), cores()}
+    threads = sorted(by_default if options["threads"] is None else parse_numbers(options["threads"], "--threads"))
+    if not all(0 < n <= THREADS for n in threads):
+        raise ValueError(f"--threads: expected numbers from 1 to {THREADS}, found {options['threads']}")
+    known = {name: BACKENDS[name][2] for name in NUMERIC_BACKENDS}
+    modules = {name: lookup(name, known, "backend") for name in split_items(options["backends"], "backend")}
     problems = {name: "not installed" for name, (module, *_) in modules.items() if find_spec(module) is None}
     M = described_model(options)
     loss = chosen_loss(options, M)
     ways = {
         f"--backend {name} --threads {n}{'' if compiled else ' --eager'}": (name, compiled, n)
-        for name in modules
-        for compiled in ([True, False] if options["eager"] else [True])
-        for n in threads
+        for name, compiled, n in product(modules, [True, False] if options["eager"] else [True], threads)
         if name not in problems
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    plugins = [file.absolute() for file in options["plugin"]]
+    plugins = click.get_current_context().meta.get(LOADED, [])
     with ExitStack() as stack:  # one process works at a time, and those that fail leave
-        workers = {
-            name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), _load_plugins, (plugins,)))
-            for name in ways
-        }
+        new = partial(ProcessPoolExecutor, 1, get_context("spawn"), _load_plugins, (plugins,))
+        workers = {name: stack.enter_context(new()) for name in ways}
         for r in range(options["rounds"]):
-            names = deque(seconds)
-            names.rotate(-r)
-            for name in names:
-                arguments = (M, loss, options["batch_size"], options["seed"], *ways[name])
+            for name in islice(cycle([*seconds]), r, r + len(seconds)):
                 try:
-                    seconds[name].append(workers[name].submit(_turn, *arguments).result())
+                    turn = workers[name].submit(_turn, M, loss, options["batch_size"], options["seed"], *ways[name])
+                    seconds[name].append(turn.result())
                 except Exception as error:
                     problems[name] = f"{type(error).__name__}: {error}"
                     del seconds[name]
@@ -88,9 +82,9 @@ def bench(as_json: bool, **options: Any) -> None:
         echo_json({"measured": rows, "problems": problems})
         return
     cells = [[name, f"{1e3 * s:.3f}", f"{s / found[0][0]:.2f}"] for s, name in found]
-    click.echo(Table(f"ms per step, batch {options['batch_size']}", ["options", "ms", "÷ fastest"], cells).text())
+    echo(Table(f"ms per step, batch {options['batch_size']}", ["options", "ms", "÷ fastest"], cells).text())
     for name, reason in problems.items():
-        click.echo(f"{name}: {reason}", err=True)
+        echo(f"{name}: {reason}", err=True)
 
 
 # -- in the process of one way ----------------------------------------------------------------------
@@ -99,10 +93,10 @@ _train: Callable[[int], float] | None = None  # trains for so many epochs, and r
 _times = 0  # as many make a turn
 
 
-def _load_plugins(files: list[Path]) -> None:
+def _load_plugins(plugins: list[Plugin]) -> None:
     """Make plugins known before a model with their layers arrives."""
-    for file in files:
-        mg.load_plugin(file)
+    for plugin in plugins:
+        mg.load_plugin(plugin.path, changed=plugin.may_differ)
 
 
 def _turn(

@@ -12,13 +12,13 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.cli import examples
-from matgrad.cli.commands import Command, all_of, echo_json, json_option
+from matgrad.cli.commands import Command, all_of, echo, echo_json, json_option
 from matgrad.cli.files import READS, Writes
 from matgrad.cli.options import data_options, machine_options, move, plugin_option, seed_option
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import measure, predicted_classes, probabilities
 from matgrad.foundation.machine import set_threads
-from matgrad.foundation.writing import atomic_write, write_or_rescue
+from matgrad.foundation.writing import Table, atomic_write, csv_cell, visible, write_or_rescue
 from matgrad.loss_functions import default_loss
 
 saved_options = all_of(data_options, examples.part_option, seed_option, machine_options, plugin_option)
@@ -50,11 +50,15 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
         echo_json(values)
         return
     what = f"{X.shape[0]} examples, loss {loss.specification()}"
-    click.echo(f"{model} on the {options['part'] or 'test'} part of {data.name}: {what}")
+    echo(f"{model} on the {options['part'] or 'test'} part of {data.name}: {what}")
     if names is not None:
-        click.echo(f"\n{confusion_table(values.pop('confusion'), names)}\n")
+        cells = [
+            ["true", *names],
+            *([name, *map(str, row)] for name, row in zip(names, values.pop("confusion"), strict=True)),
+        ]
+        echo(Table("\npredicted", cells[0], cells[1:]).text() + "\n")
     for name, value in values.items():
-        click.echo(f"{name} {value:.4f}")
+        echo(f"{name} {value:.4f}")
 
 
 @click.command(cls=Command, short_help="Write what a saved model predicts.")
@@ -73,31 +77,32 @@ def predict(model: Path, output: Path, **options: Any) -> None:
         if len(options["table"]) > 1 or options["target"] or options["task"]:
             raise ValueError("--table with a test file, --target or --task: expected --part beside it")
         name = str(options["table"][0])
-        X, notes = read_features(name, like=M.features)
+        X, notes = read_features(name, like=M.features, dtype=M.dtype)
     else:
         data = examples.load_data(options, M)
         (X, _), notes, name = examples.part_of(data, options["part"] or "test"), list(data.notes), data.name
     examples.check_features(M, X, model, name)
     for note in notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
     move(M, options)
     with np.errstate(all="ignore"):  # an overflow raises below
         Y = M.predict(X)
     if not (is_finite := np.isfinite(Y).all(axis=1)).all():
         raise ValueError(f"{model}: the prediction for example {int(np.argmin(is_finite)) + 1} is not a finite number")
     arrays, table = predictions(M, Y)
+    writer = csv.writer(text := io.StringIO(), lineterminator="\n")
+    writer.writerows([csv_cell(x) if isinstance(x, str) else x for x in row] for row in table)
 
     def write(path: Path) -> None:
         with atomic_write(path) as file:
             if path.suffix == ".npz":
                 np.savez(file, **arrays)  # type: ignore[arg-type]
             else:
-                csv.writer(text := io.StringIO(), lineterminator="\n").writerows(table)
                 file.write(text.getvalue().encode())
 
     if problem := write_or_rescue(output, write):
         raise ValueError(problem)
-    click.echo(f"{len(Y)} predictions in {output}")
+    echo(f"{len(Y)} predictions in {visible(output)}")
 
 
 def predictions(M: mg.MultilayerPerceptron, Y: np.ndarray) -> tuple[dict[str, np.ndarray], list[list[Any]]]:
@@ -116,13 +121,3 @@ def predictions(M: mg.MultilayerPerceptron, Y: np.ndarray) -> tuple[dict[str, np
     rows = [[names[k], *row] for k, row in zip(classes, A.astype(float).tolist(), strict=True)]
     arrays = {"Y": Y, "classes": classes, **({} if P is None else {"P": P}), "names": np.array(names)}
     return arrays, [[target or "class", *(f"{letter}({name})" for name in columns)], *rows]
-
-
-def confusion_table(counts: list[list[int]], names: list[str]) -> str:
-    """The confusion matrix as a string: one row per true class, one column per predicted class."""
-    width = max(len(str(max(map(max, counts)))), *map(len, names))
-    left = max(len("true"), *map(len, names))
-    cells: list[list[Any]] = [names, *counts]
-    rows = zip(["", *names], cells, strict=True)
-    lines = (f"{name:>{left}}" + "".join(f"  {cell:>{width}}" for cell in row) for name, row in rows)
-    return "\n".join([f"{'true':>{left}}  predicted", *lines])

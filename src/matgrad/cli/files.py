@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from matgrad.foundation.writing import atomic_write, replaceable
+from matgrad.foundation.writing import atomic_write, replaceable, visible
 from matgrad.specifications.parsing import lookup
 
 Settings = Mapping[str, Callable[[str], Any]]  # by name, the function that reads the value, or raises ValueError
@@ -55,8 +55,7 @@ class ReadsFiles(Reads):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The paths."""
-        names = str(value).split(";")
-        if len(names) > 2:
+        if len(names := str(value).split(";")) > 2:
             self.fail(f"expected one file or two, found {len(names)}: {value}", param, ctx)
         return tuple(super(ReadsFiles, self).convert(name.strip(), param, ctx) for name in names)
 
@@ -82,20 +81,17 @@ class Writes(FileType):
             self.fail(f"expected a name that ends in {expected}, found {str(value)!r}.", param, ctx)
         return path
 
-    def is_folder(self, path: Path) -> bool:
-        """Whether files are written in a folder with this name."""
-        return bool(self.names) and path.suffix not in self.endings
-
     def files(self, path: Path) -> list[Path]:
         """The file, unless it is printed, or the folder and what is written in it."""
-        if not self.is_folder(path):
-            return [] if self.prints and path == STANDARD_OUTPUT else [path]
-        return [path, *(file for name in self.names for file in (path.glob(name) if "*" in name else [path / name]))]
+        if self.prints and path == STANDARD_OUTPUT:
+            return []
+        names = self.names if path.suffix not in self.endings else ()
+        return [path, *(file for name in names for file in (path.glob(name) if "*" in name else [path / name]))]
 
     def check(self, path: Path, name: str, overwrite: bool, remedies: str) -> None:
         """Raise if the files cannot be written or, in a folder and without overwriting, exist."""
         files = self.files(path)
-        if self.is_folder(path):
+        if self.names and path.suffix not in self.endings:
             if path.exists() and not path.is_dir():
                 raise ValueError(f"{name}: expected a folder, found a file")
             files = files[1:] if path.is_dir() else [path]
@@ -123,4 +119,4 @@ def write_text(path: Path, text: str, what: str) -> None:
         return
     with atomic_write(path) as file:
         file.write(text.encode())
-    click.echo(f"{what} in {path}", err=True)
+    click.echo(f"{what} in {visible(path)}", err=True)

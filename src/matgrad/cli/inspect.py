@@ -12,7 +12,7 @@ import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
-from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.commands import Command, echo, echo_json, json_option, option
 from matgrad.cli.files import READS, WRITES, Writes
 from matgrad.datasets import Features
 from matgrad.exchange import to_onnx
@@ -20,7 +20,7 @@ from matgrad.exchange.files import format_of, save_original
 from matgrad.foundation.files import is_safetensors, naming, read_safetensors
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
-from matgrad.foundation.writing import atomic_write, columns
+from matgrad.foundation.writing import atomic_write, columns, visible
 from matgrad.inspection.figures import FIGURES, parse_shape, snapshot, write_png
 from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.checkpoints import read_checkpoint
@@ -42,8 +42,7 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     """Show what is in an npz or safetensors FILE of weights, programs, checkpoints, data or predictions."""
     content = read_arrays(file)  # those of the model, if the file describes one
     model, information = read_description(content["matgrad"], file) if "matgrad" in content else ({}, {})
-    program: dict[str, Any] = {}
-    run: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {"model": model, "information": information, "program": {}, "run": {}}
     if is_safetensors(file):
         content, metadata = read_safetensors(file)
         if "matgrad" in metadata:
@@ -52,12 +51,12 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
                 ", ".join(f"{name} {_cell(list(x.shape))}" for name, x in values.items() if "." not in name)
                 for values in (found.inputs, found.outputs)  # besides the state
             )
-            program = {"operations": len(found.instructions), "inputs": inputs}
-            program["outputs"] = outputs or "the state after a training step"
+            outputs = outputs or "the state after a training step"
+            parts["program"] = {"operations": len(found.instructions), "inputs": inputs, "outputs": outputs}
         if "checkpoint" in metadata:
             at = read_checkpoint(file).run
-            run = {"epochs": at.epoch, "batches since": at.batch, "steps": at.step}
-            run |= {f"last {name}": x for row in at.rows[-1:] for name, x in row.items() if name.endswith(MEASURES)}
+            last = {f"last {name}": x for row in at.rows[-1:] for name, x in row.items() if name.endswith(MEASURES)}
+            parts["run"] = {"epochs": at.epoch, "batches since": at.batch, "steps": at.step, **last}
     if not content:
         raise ValueError(f"{file}: no arrays in it")
     measures = () if shapes_only else (np.min, np.max, np.mean)
@@ -68,15 +67,14 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
         if name != "matgrad"
     ]
     if as_json:
-        parts = {"model": model, "information": information, "program": program, "run": run}
         echo_json({"arrays": rows} | {name: part or None for name, part in parts.items()})
         return
     if information.get("features") is not None:
         with naming(file):
             information |= Features.from_json(information["features"]).summary()
-    for name, value in (model | information | program | run).items():
-        click.echo(f"{name}: {value}")
-    click.echo(columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]))
+    for name, value in (pair for part in parts.values() for pair in part.items()):
+        echo(visible(f"{name}: {value}"))
+    echo(columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]))
 
 
 @click.command(cls=Command, short_help="Show versions, backends and the machine.")
@@ -94,15 +92,11 @@ def info(as_json: bool) -> None:
     if as_json:
         echo_json(values)
         return
-    backends = {name: "installed" if found else "not installed" for name, found in values["backends"].items()}
-    lines = {
-        **values["versions"],
-        **{f"backend {name:<12}": text for name, text in (backends | {"auto": values["auto"]}).items()},
-        **values["machine"],
-        "instructions": " ".join(values["instruction_sets"]),
-        **{f"threads of {name}": number for name, number in values["threads"].items()},
-    }
-    click.echo("\n".join(f"{name:<16} {value}" for name, value in lines.items()))
+    lines = {f"backend {name}": "installed" if found else "not installed" for name, found in values["backends"].items()}
+    lines = values["versions"] | lines | {"backend auto": values["auto"]} | values["machine"]
+    lines |= {"instructions": " ".join(values["instruction_sets"])}
+    lines |= {f"threads of {name}": number for name, number in values["threads"].items()}
+    echo(columns([(name, str(value)) for name, value in lines.items()]))
 
 
 def _cell(value: Any) -> str:
@@ -127,7 +121,7 @@ def pictures_command(file: Path, folder: Path, shape: str | None, overwrite: boo
     for name, draw in FIGURES.items():
         with atomic_write(folder / f"{name}.png") as png:
             write_png(draw(shot, [shot]), png)
-        click.echo(folder / f"{name}.png")
+        echo(folder / f"{name}.png")
 
 
 @click.command(cls=Command, short_help="Convert a model from or to ONNX, Keras or PyTorch.")
@@ -146,6 +140,6 @@ def convert(source: Path, target: Path, sparse: bool, only_weights: bool) -> Non
             raise ValueError(f"{flag}: expected a target that ends in {suffix}, found {target}")
     M = read(source)
     (partial(to_onnx, sparse=True) if sparse else save_original if only_weights else write)(M, target)
-    click.echo(M)
+    echo(M)
     if only_weights and M.normalization is not None:
-        click.echo(f"the {M.normalization} normalization of the inputs is not in {target}", err=True)
+        echo(f"the {M.normalization} normalization of the inputs is not in {target}", err=True)

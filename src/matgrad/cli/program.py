@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from matgrad.cli.commands import Command, echo_json, json_option, latex_option, option
+from matgrad.cli.commands import Command, echo, echo_json, json_option, latex_option, option
 from matgrad.cli.files import STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import COUNT, POSITIVE, is_given, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
@@ -17,7 +17,7 @@ from matgrad.program import Program
 from matgrad.program.description import as_dictionary
 from matgrad.program.rules import optimized, with_separate_exchange
 from matgrad.program.schedule import executable, traffic
-from matgrad.program.sharding import AXES, Placements, data_parallel, sharded, shared_optimizer, with_optimizers
+from matgrad.program.sharding import AXES, data_parallel, sharded, shared_optimizer, with_optimizers
 from matgrad.program.text import Printer, program_latex
 from matgrad.storage.programs import save_program
 
@@ -77,30 +77,30 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     if as_json:
         echo_json(as_dictionary(with_separate_exchange(result)) | ({} if P is None else {"messages": messages}))
     elif latex != STANDARD_OUTPUT:
-        click.echo(str(result))
+        echo(str(result))
         if P is not None:
             n, N = result.inputs["T"].shape[0], options["batch_size"]
-            share = f"rank {options['rank']} of {P} has {n:d} of {N} examples"
-            click.echo(f"\n{share}; {_messages_text(messages)}")
-
-
-def _placements(program: Program, text: str | None, size: int) -> Placements:
-    """How the inputs are split among ranks: by the names in a list such as 1.W=rows, or by one of two rules."""
-    if text is None or text == "optimizer":
-        return (data_parallel if text is None else shared_optimizer)(program, size)
-    known, found = {axis.value: axis for axis in AXES}, {}
-    for item in text.split(";"):
-        name, _, axis = (part.strip() for part in item.partition("="))
-        if axis not in known or name in found:
-            raise ValueError(f"--placements: {item!r}: expected optimizer, or each NAME=rows or NAME=columns once")
-        found[name] = known[axis]
-    return with_optimizers(program, found)
+            total = sum(message["bytes"] for message in messages)
+            rows = [[f"{x['operation']} of {', '.join(x['carries'])}", f"{x['bytes']:,}"] for x in messages]
+            title = f"{len(messages)} message{'' if len(messages) == 1 else 's'} of {total:,} bytes per step"
+            sent = Table(title, ["message", "bytes"], rows).text() if messages else "nothing is sent"
+            echo(f"\nrank {options['rank']} of {P} has {n:d} of {N} examples; {sent}")
 
 
 def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[dict[str, Any]]]:
     """The program of a rank, and what it exchanges with the others in a step."""
-    size = options["ranks"]
-    own = sharded(program, _placements(program, options["placements"], size), options["rank"], size)
+    size, text = options["ranks"], options["placements"]
+    if text is None or text == "optimizer":
+        placements = (data_parallel if text is None else shared_optimizer)(program, size)
+    else:  # a list such as 1.W=rows
+        known, found = {axis.value: axis for axis in AXES}, {}
+        for item in text.split(";"):
+            name, _, axis = (part.strip() for part in item.partition("="))
+            if axis not in known or name in found:
+                raise ValueError(f"--placements: {item!r}: expected optimizer, or each NAME=rows or NAME=columns once")
+            found[name] = known[axis]
+        placements = with_optimizers(program, found)
+    own = sharded(program, placements, options["rank"], size)
     executed = executable(own)
     printer = Printer(executed)
     messages = [
@@ -109,13 +109,3 @@ def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[d
         if size > 1
     ]
     return own if options["as_recorded"] else optimized(own), messages
-
-
-def _messages_text(messages: list[dict[str, Any]]) -> str:
-    """What a rank exchanges with the others, as a table."""
-    if not messages:
-        return "nothing is sent"
-    total = sum(message["bytes"] for message in messages)
-    rows = [[f"{x['operation']} of {', '.join(x['carries'])}", f"{x['bytes']:,}"] for x in messages]
-    title = f"{len(messages)} message{'' if len(messages) == 1 else 's'} of {total:,} bytes per step"
-    return Table(title, ["message", "bytes"], rows).text()

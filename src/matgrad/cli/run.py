@@ -18,11 +18,12 @@ import matgrad as mg
 from matgrad import callbacks, datasets
 from matgrad.callbacks.ending import diverged
 from matgrad.callbacks.report import SUFFIXES
-from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
-from matgrad.cli.commands import warnings_to
+from matgrad.cli.checkpoints import checkpoint_of, checkpoints
+from matgrad.cli.commands import echo, warnings_to
+from matgrad.cli.configuration import REPEATED, check_run, plain, recorded_plugins
 from matgrad.cli.examples import load_data
 from matgrad.cli.inspect import PICTURES
-from matgrad.cli.options import REPEATED, contradiction, is_given, move
+from matgrad.cli.options import contradiction, is_given, move
 from matgrad.cli.saved_models import known_model, sparse_training, starting_model
 from matgrad.distributed import current, is_first
 from matgrad.foundation.machine import machine, set_threads, threads, versions
@@ -50,6 +51,7 @@ class TrainingRun(mg.Callback):
         mg.manual_seed(options["seed"])
         if options["save_weights"] is not None:
             check_ending(options["save_weights"])
+        check_run(options)
         self.resumed, self.pruned = checkpoint_of(options), None
         known = known_model(options) if self.resumed is None else mg.load(self.resumed.path)
         self.data = load_data(options, known)
@@ -86,10 +88,9 @@ class TrainingRun(mg.Callback):
             raise ValueError(f"--normalize-targets: {data.name} has classes, expected a regression")
         if self.resumed is not None and self.resumed.record.get("sha256") != self.sha256():
             raise ValueError(f"the data {data.name} are not those of the run in {self.resumed.path}")
-        ctx = click.get_current_context(silent=True)
-        path, sha256 = (None, None) if ctx is None else ctx.meta.get(REPEATED, (None, None))
+        path, sha256 = click.get_current_context().meta.get(REPEATED, (None, None))
         if sha256 is not None and sha256 != self.sha256():
-            click.echo(f"note: the data are not those of the run in {path}", err=True)
+            echo(f"note: the data are not those of the run in {path}", err=True)
 
     def _prepare(self) -> None:
         """Check that model, data and options fit, and give the model what its file says beside its layers."""
@@ -100,25 +101,25 @@ class TrainingRun(mg.Callback):
         ):
             if found != expected:
                 raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
-        if (kind := known.get("normalize")) is not None:
-            if is_given("normalize") and options["normalize"] != kind:
-                raise contradiction("normalize", options, f"the normalization {kind}")
-            options["normalize"] = kind
+        is_trained = "classes" in known and (known["classes"] is None) == (data.classes is None)  # for this task
+        kinds = {"normalize": known.get("normalize")}
+        if is_trained and data.classes is None:
+            kinds["normalize_targets"] = "none" if M.target_normalization is None else M.target_normalization.kind
+        for name, kind in kinds.items():
+            if kind is not None:
+                if is_given(name) and options[name] != kind:
+                    raise contradiction(name, options, f"the normalization {kind}")
+                options[name] = kind
         M.information = {"classes": data.classes, "class_names": list(data.class_names or []), "data": data.name}
         if data.first_index is not None:
             M.information["first_index"] = data.first_index
-        if "classes" in known and (known["classes"] is None) == (data.classes is None):  # it was trained for this task
+        if is_trained:
             M.information["loss"] = known.get("loss")
-            if data.classes is None:
-                kind = "none" if M.target_normalization is None else M.target_normalization.kind
-                if options["normalize_targets"] not in (None, kind):
-                    raise contradiction("normalize_targets", options, f"the normalization {kind} of its targets")
-                options["normalize_targets"] = kind
         else:
             M.target_normalization = None
         M.features = data.features
         if options["normalize"] == "unit" and M.normalization is None and data.value_range is not None:
-            M.normalization = datasets.Normalization.of("unit", data.Xtrain, data.value_range)
+            M.normalization = datasets.Normalization.of("unit", data.Xtrain, data.value_range, M.dtype)
 
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:
@@ -145,7 +146,7 @@ class TrainingRun(mg.Callback):
         options, data = self.options, self.data
         examples: tuple = (data.Xtrain, data.Ttrain)
         if options["preprocessed"]:
-            files = datasets.preprocessed(options["preprocessed"])
+            files = datasets.preprocessed(options["preprocessed"], dtype=self.M.dtype)
             examples = (lambda epoch: (files[epoch].Xtrain, files[epoch].Ttrain),)
         self.M.fit(
             *examples,
@@ -169,17 +170,17 @@ class TrainingRun(mg.Callback):
         if options["pictures"] is not None:
             folder, settings = PICTURES.split(options["pictures"])
             pictures = callbacks.Pictures(folder, **settings)
-        asked: list[mg.Callback | None] = [
-            callbacks.GradientCheck(options["gradient_step"], say=report.say) if options["gradient_step"] else None,
-            callbacks.Matrices(report.say) if "batches" in self.shown else None,
+        asked = (
+            options["gradient_step"] and callbacks.GradientCheck(options["gradient_step"], say=report.say),
+            "batches" in self.shown and callbacks.Matrices(report.say),
             self.topology,
-            callbacks.Accounting() if options["statistics"] == "costs" else None,
+            options["statistics"] == "costs" and callbacks.Accounting(),
             pictures,
             self.checkpoints,
             *((callbacks.Log if path.suffix in SUFFIXES else callbacks.TensorBoard)(path) for path in options["log"]),
             report,
-        ]
-        return [callback for callback in asked if callback is not None]
+        )
+        return [callback for callback in asked if isinstance(callback, mg.Callback)]
 
     def _results(self) -> dict[str, float]:
         """The measures of the final model: those of the last epoch, if nothing has changed since."""
@@ -242,7 +243,7 @@ class TrainingRun(mg.Callback):
     def _finish(self, results: dict[str, float], started: float) -> None:
         """Write the files that were asked for, and print the last line."""
         options, M, folder = self.options, self.M, self.options["output"]
-        M.information = {**M.information, "loss": self.training.loss.specification(), "classes": self.data.classes}
+        M.information = {**M.information, "classes": self.data.classes}
         save = partial(M.save, information={"results": results})
         files: list[tuple[Path | None, Callable[[Path], object]]] = [(options["save_weights"], save)]
         record = self._record(results, started) if folder or options["as_json"] else None  # which hashes the data
@@ -257,7 +258,7 @@ class TrainingRun(mg.Callback):
         if options["as_json"]:
             click.echo(as_json(record))
         elif self.report.failure is None:
-            click.echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
+            echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
         if any(problems):
             raise ValueError("; ".join(filter(None, problems)))
         if self.report.failure is not None:
@@ -295,6 +296,7 @@ class TrainingRun(mg.Callback):
             },
             "model": model_specification(M) | {"loss": training.loss.specification()},
             "configuration": {name: plain(value) for name, value in options.items() if name != "resume"},
+            "plugins": recorded_plugins(),
             "epochs": training.rows,
             "results": results,
             "timer": [] if self.profile is None else [asdict(row) for row in self.profile.rows(options["timer"])],

@@ -86,8 +86,7 @@ def check_finite(A: Any, where: str, found: Any = None) -> None:
         if is_scipy(A):
             place = np.searchsorted(A.indptr, place[0], side="right") - 1, A.indices[place[0]]
         row, column = (*place, 0)[:2]
-        value = (A if found is None else found)[place]
-        kind = "number" if found is None else "float32 number"
+        value, kind = (A[place], "number") if found is None else (found[place], "float32 number")
         raise ValueError(f"{where}, row {row}, column {column}: found {value}, expected a finite {kind}")
 
 
@@ -107,8 +106,8 @@ def checked_weights(weights: Any, N: int, where: str = "weights") -> np.ndarray:
         raise ValueError(f"{where}: found shape {s.shape}, expected {N} numbers")
     check_finite(s, where)
     s = s.reshape(-1).astype(np.float64)
-    if len(rows := np.flatnonzero(s < 0)):
-        raise ValueError(f"{where}: found {s[rows[0]]} in row {rows[0]}, expected numbers from 0")
+    if s.min() < 0:
+        raise ValueError(f"{where}: found {s.min()} in row {s.argmin()}, expected numbers from 0")
     if not s.any():
         raise ValueError(f"{where}: all weights are zero, expected a positive one")
     return s

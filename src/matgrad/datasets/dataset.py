@@ -13,6 +13,7 @@ from matgrad.datasets.loader import class_indices
 from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import naming
 from matgrad.foundation.limits import check_bytes, limit_from
+from matgrad.foundation.writing import visible
 
 if TYPE_CHECKING:
     from matgrad.datasets.features import Features
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Examples X, float32 N×D, and targets T: N class indices (int64), or a float32 N×K matrix (regression).
+    """Examples X, N×D, and targets T: N class indices (int64), or an N×K matrix of numbers (regression).
 
+    Numbers are float32 unless float64 was asked for, as for a float64 model.
     X is a NumPy array or a CSR matrix of SciPy. `value_range` has the smallest and largest value that X can have, if
     known, `features` says how X was made from the columns of a table, and `notes` what the reader decided. The
     features of an svmlight file count from `first_index`. Created by `Dataset.checked`.
@@ -43,23 +45,20 @@ class Dataset:
     def checked(
         cls,
         name: str,
-        Xtrain: Any,
-        Ttrain: np.ndarray,
-        Xtest: Any,
-        Ttest: np.ndarray,
-        *,
+        *arrays: Any,
         source: str | None = None,
         classes: int | None = None,
+        dtype: str = "float32",
         **others: Any,
     ) -> Dataset:
-        """The data set of these arrays and other attributes, or a ValueError that names `source` and the array.
+        """The data set of Xtrain, Ttrain, Xtest, Ttest and other attributes, or an error that names `source`.
 
-        X becomes float32. Integers and booleans in a vector or a single column are classes, 0 to `classes` - 1 if
-        that is given; other targets are numbers, and a vector of them becomes a column.
+        X and numbers in T get the `dtype`. Integers and booleans in a vector or a single column are classes, 0 to
+        `classes` - 1 if that is given; other targets are numbers, and a vector of them becomes a column.
         """
-        where = name if source is None else source
-        X, T = _checked_part(where, "train", Xtrain, Ttrain)
-        Xt, Tt = _checked_part(where, "test", Xtest, Ttest)
+        where = source or name
+        X, T = _checked_part(where, "train", dtype, *arrays[:2])
+        Xt, Tt = _checked_part(where, "test", dtype, *arrays[2:])
         if is_scipy(X) != is_scipy(Xt):
             raise ValueError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
         if (D := X.shape[1]) != (Dt := Xt.shape[1]):
@@ -69,14 +68,14 @@ class Dataset:
             raise ValueError(f"{where}: Ttrain has {kinds[0]} and Ttest has {kinds[1]}: expected the same")
         if T.ndim == 1:
             classes = max(int(T.max()), int(Tt.max()), 0) + 1 if classes is None else classes
-            size = sum(A.nbytes for A in parts_of("X", X).values())
             what = f"{where}: one-hot targets of {classes} classes (numbers are floats)"
-            check_bytes(4 * classes**2, what, limit_from(size))
-            for part, labels in (("Ttrain", T), ("Ttest", Tt)):
-                class_indices(labels, classes, f"{where}: {part}: ")
+            check_bytes(4 * classes**2, what, limit_from(X.data.nbytes))
+            class_indices(T, classes, f"{where}: Ttrain: ")
+            class_indices(Tt, classes, f"{where}: Ttest: ")
         elif classes is not None:
             raise ValueError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
-        return cls(name, X, T, Xt, Tt, classes, **others)
+        notes = tuple(map(visible, others.pop("notes", ())))
+        return cls(visible(name), X, T, Xt, Tt, classes, notes=notes, **others)
 
     @property
     def input_size(self) -> int:
@@ -104,7 +103,7 @@ class Dataset:
         A model with a `normalization` of its own takes the data as read.
         """
         with naming(self.name):
-            normalization = Normalization.of(kind, self.Xtrain, self.value_range)
+            normalization = Normalization.of(kind, self.Xtrain, self.value_range, self.Xtrain.dtype.name)
         X, Xt = normalization.apply(self.Xtrain), normalization.apply(self.Xtest)
         check_finite(Xt, f"{self.name}: Xtest after normalization")
         return replace(self, Xtrain=X, Xtest=Xt, value_range=None)
@@ -129,12 +128,12 @@ def parts_of(name: str, A: Any) -> dict[str, np.ndarray]:
     return {f"{name}.{part}": B for part, B in ({"values": A.data} | index).items()}
 
 
-def _checked_part(where: str, part: str, X: Any, T: Any) -> tuple[Any, np.ndarray]:
-    """X as a float32 matrix, and T as an int64 vector of class indices or a float32 matrix of numbers."""
+def _checked_part(where: str, part: str, dtype: str, X: Any, T: Any) -> tuple[Any, np.ndarray]:
+    """X as a matrix of this type, and T as an int64 vector of class indices or a matrix of numbers of this type."""
     X, T = checked_examples(X, T, f"{where}: ", part)
-    X = as_type(X, np.float32, f"{where}: X{part}")
+    X = as_type(X, dtype, f"{where}: X{part}")
     if T.dtype.kind in "iub" and T.size == len(T):
         T = T.reshape(-1).astype(np.int64)
     else:
-        T = np.ascontiguousarray(as_type(T.reshape(len(T), -1), np.float32, f"{where}: T{part}"))
+        T = np.ascontiguousarray(as_type(T.reshape(len(T), -1), dtype, f"{where}: T{part}"))
     return X if is_scipy(X) else np.ascontiguousarray(X), T

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
-from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+
+from matgrad.foundation.files import existing_folder
+from matgrad.specifications.parsing import lookup
 
 CHUNK = 1 << 16
 PAUSE = 1.0  # seconds before the second attempt, twice as many before the third, …
@@ -67,15 +69,12 @@ def get(
     next one continues after the bytes in `FILE.part`. A file gets its name when its checksum is right.
     ``progress(done, total, filename)`` reports bytes; the total may be None.
     """
-    if name not in SOURCES:
-        raise ValueError(f"unknown data set {name!r}; known: {', '.join(SOURCES)}")
-    addresses = SOURCES[name].mirrors if mirrors is None else mirrors
+    source = lookup(name, SOURCES, "data set")
     folder, report = Path(directory), progress or (lambda done, total, file: None)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: found a file, expected a folder")
-    return [
-        _fetch(folder / file, md5, addresses, report, timeout, retries) for file, md5 in SOURCES[name].files.items()
-    ]
+    if folder.exists():
+        existing_folder(folder)
+    addresses = source.mirrors if mirrors is None else mirrors
+    return [_fetch(folder / file, md5, addresses, report, timeout, retries) for file, md5 in source.files.items()]
 
 
 def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeout: float, retries: int) -> Path:
@@ -90,13 +89,12 @@ def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeo
             try:
                 is_resumed = _receive(url, part, report, timeout)
                 if (found := _md5(part)) == md5:
-                    os.replace(part, path)
-                    return path
+                    return part.replace(path)
                 part.unlink()
                 reason = f"wrong checksum: found MD5 {found}, expected {md5}; what was received is deleted"
                 is_final = not is_resumed  # what was resumed may have been wrong from the start
             except (OSError, HTTPException, ValueError) as error:
-                code = error.code if isinstance(error, HTTPError) else None
+                code = getattr(error, "code", None)
                 if code == 416:  # nothing follows the part
                     part.unlink(missing_ok=True)
                 reason, is_final = f"{error}", code in range(400, 500) and code not in (416, 429)  # too many requests

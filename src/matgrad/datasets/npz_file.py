@@ -10,14 +10,13 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from matgrad.datasets.dataset import Dataset, parts_of
 from matgrad.foundation.files import existing_folder, naming, read_npz
 from matgrad.foundation.limits import check_bytes, limit_from
-from matgrad.foundation.writing import atomic_write
+from matgrad.foundation.writing import atomic_write, visible
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
@@ -26,7 +25,7 @@ PARTS = ("values", "columns", "starts", "shape")  # of a sparse X
 RANGE = "value_range"  # optional: the smallest and the largest value that X can have
 
 
-def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
+def npz(file: str | os.PathLike[str], *, classes: int | None = None, dtype: str = "float32") -> Dataset:
     """The data set in an npz file: X matrices of numbers, T class indices, one-hot rows, or numbers.
 
     Integers and booleans in a vector or a single column are class indices, rows with a single 1 and zeros are
@@ -34,8 +33,7 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
     """
     path = Path(file)
     arrays = _arrays(path)
-    arrays["Ttrain"], K = _classes_of_one_hot(arrays["Ttrain"], f"{path}: Ttrain")
-    arrays["Ttest"], Kt = _classes_of_one_hot(arrays["Ttest"], f"{path}: Ttest")
+    (arrays["Ttrain"], K), (arrays["Ttest"], Kt) = (_classes_of_one_hot(arrays[T], f"{path}: {T}") for T in KEYS[1::2])
     if None not in (K, Kt) and K != Kt:
         raise ValueError(f"{path}: Ttrain has {K} one-hot columns and Ttest has {Kt}: expected equal numbers")
     A = arrays.get(RANGE)
@@ -46,6 +44,7 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
         *(arrays[key] for key in KEYS),
         source=str(path),
         classes=next((size for size in (classes, K, Kt) if size is not None), None),
+        dtype=dtype,
         value_range=None if A is None else (float(A[0]), float(A[1])),
     )
 
@@ -68,23 +67,18 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     for key in ("Xtrain", "Xtest"):
         parts = {name: arrays.pop(f"{key}.{name}") for name in PARTS if f"{key}.{name}" in arrays}
         if len(parts) == len(PARTS) and key not in arrays:
-            arrays[key] = _csr_array(parts, f"{path}: {key}")
+            values, columns, starts, shape = parts.values()
+            with naming(f"{path}: {key}"):
+                support = Support(tuple(shape.reshape(-1).tolist()), starts, columns)
+                check_bytes(16 * support.shape[1], f"{support.shape[1]} columns", limit_from(8 * support.nnz))
+                arrays[key] = SparseMatrix(support, values.reshape(1, -1)).to_scipy()
         elif parts:
             raise ValueError(f"{path}: {key}: found {', '.join(parts)}, expected all of {', '.join(PARTS)}")
     missing, unknown = [key for key in KEYS if key not in arrays], sorted(arrays.keys() - {*KEYS, RANGE})
     if missing or unknown:
         found = "; ".join(f"{word} {', '.join(keys)}" for word, keys in (("no", missing), ("unknown", unknown)) if keys)
-        raise ValueError(f"{path}: {found}; expected {', '.join(KEYS)}")
+        raise ValueError(visible(f"{path}: {found}; expected {', '.join(KEYS)}"))
     return arrays
-
-
-def _csr_array(parts: dict[str, np.ndarray], where: str) -> Any:
-    """The sparse matrix of some arrays, after a check that they are one."""
-    with naming(where):
-        support = Support(tuple(parts["shape"].reshape(-1).tolist()), parts["starts"], parts["columns"])
-        W = SparseMatrix(support, parts["values"].reshape(1, -1))
-        check_bytes(16 * support.shape[1], f"{support.shape[1]} columns", limit_from(8 * support.nnz))
-        return W.to_scipy()
 
 
 def _classes_of_one_hot(T: np.ndarray, where: str) -> tuple[np.ndarray, int | None]:
@@ -107,13 +101,13 @@ class Preprocessed:
     A file is read when its epoch begins. Every data set must have the sizes of the first.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        path = existing_folder(folder)
+    def __init__(self, folder: str | os.PathLike[str], *, dtype: str = "float32") -> None:
+        path, self.dtype = existing_folder(folder), dtype
         count = sum(re.fullmatch(r"epoch\d+\.npz", file.name) is not None for file in path.iterdir())
         self._files = [path / f"epoch{i}.npz" for i in range(max(count, 1))]
         if missing := [file.name for file in self._files if not file.is_file()]:
             raise ValueError(f"{path}: no file {missing[0]}; expected epoch0.npz, epoch1.npz … without gaps")
-        self.first = npz(self._files[0])
+        self.first = npz(self._files[0], dtype=dtype)
 
     def __len__(self) -> int:
         """The number of files."""
@@ -126,10 +120,9 @@ class Preprocessed:
         """The data set of epoch i, from 0: the content of file i mod the number of files."""
         if (number := i % len(self)) == 0:
             return self.first
-        dataset = npz(self._files[number], classes=self.first.classes)
-        found, expected = (
-            f"{d.input_size} inputs, {d.output_size} outputs and {d.classes} classes" for d in (dataset, self.first)
-        )
+        dataset = npz(self._files[number], classes=self.first.classes, dtype=self.dtype)
+        sizes = "{} inputs, {} outputs and {} classes"
+        found, expected = (sizes.format(d.input_size, d.output_size, d.classes) for d in (dataset, self.first))
         if found != expected:
             raise ValueError(f"{self._files[number]}: found {found}, expected {expected} as in {self._files[0].name}")
         return dataset

@@ -10,10 +10,11 @@ import numpy as np
 
 from matgrad.datasets.checking import check_finite
 from matgrad.datasets.dataset import Dataset, hold_out
-from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, are_few_integers, check_choice, described
+from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, are_few_integers, described
 from matgrad.foundation.files import naming, opened
 from matgrad.foundation.imports import check_installed
 from matgrad.foundation.limits import check_bytes, file_limit
+from matgrad.specifications.parsing import lookup
 
 File = str | os.PathLike[str]
 BYTES = 128  # per feature, beside its elements: its weights in a small layer, and a normalization
@@ -28,6 +29,7 @@ def svmlight(
     seed: int = 0,
     first_index: int | None = None,
     features: int | None = None,
+    dtype: str = "float32",
 ) -> Dataset:
     """The data set in an svmlight file, whose X is a CSR matrix of SciPy.
 
@@ -36,7 +38,7 @@ def svmlight(
     number, by default that of the largest index. Without `task` (classification or regression), the targets are
     classes if all are integers that occur twice on average. The `notes` of the data set say what was decided.
     """
-    check_choice("task", task, (None, *TASKS))
+    lookup(task or TASKS[0], dict.fromkeys(TASKS), "task")
     parts = [_read(Path(name)) for name in (file, test) if name is not None]
     first = first_index if first_index is not None else int(min(X.indices.min(initial=1) for X, _ in parts))
     D = features if features is not None else max(1, *(int(X.indices.max(initial=0)) + 1 - first for X, _ in parts))
@@ -60,6 +62,7 @@ def svmlight(
         source=str(file),
         classes=None if names is None else len(names),
         class_names=names,
+        dtype=dtype,
         notes=tuple(notes),
         first_index=first,
     )

@@ -12,6 +12,7 @@ import numpy as np
 from matgrad.datasets.dataset import Dataset, hold_out
 from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features, Missing, Unknown
 from matgrad.datasets.table_file import Source, Table, listed, named, number, read_table
+from matgrad.specifications.parsing import lookup
 
 TASKS = ("classification", "regression")
 MAX_INTEGER_CLASSES = 20  # more different integers are taken for numbers
@@ -36,6 +37,7 @@ def table(
     missing: Missing = "error",
     unknown: Unknown = "error",
     like: Features | None = None,
+    dtype: str = "float32",
 ) -> Dataset:
     """The data set in a table: one example per row, its target in the column `target` (default: the last).
 
@@ -57,9 +59,9 @@ def table(
     """
     if like is not None and (columns, *drop_columns, *categorical, missing, unknown) != (None, "error", "error"):
         raise ValueError("like: expected no other choice of features beside it")
-    check_choice("task", task, (None, *TASKS))
-    check_choice("missing", missing, MISSING_RULES)
-    check_choice("unknown", unknown, UNKNOWN_RULES)
+    lookup(task or TASKS[0], dict.fromkeys(TASKS), "task")
+    lookup(missing, dict.fromkeys(MISSING_RULES), "missing")
+    lookup(unknown, dict.fromkeys(UNKNOWN_RULES), "unknown")
     for name, given in (("columns", columns), ("drop_columns", drop_columns), ("categorical", categorical)):
         if isinstance(given, str) and (name, given) != ("categorical", "auto"):
             raise ValueError(f"{name}: found the string {given!r}, expected a list of columns")
@@ -84,31 +86,41 @@ def table(
     target_column = replace(features.target, categories=class_names)
     arrays = []
     for part, used in ((content, kept), (other, held)):
-        arrays += [features.encode(part, used), target_column.encode(part, part.target or 0, used)]
+        arrays += [features.encode(part, used, dtype), target_column.encode(part, part.target or 0, used)]
     return Dataset.checked(
         Path(source).name.split(".")[0] if isinstance(source, str | os.PathLike) else "table",
         *arrays,
         source=content.source,
         classes=None if class_names is None else len(class_names),
         class_names=class_names,
+        dtype=dtype,
         notes=tuple(notes),
         features=features,
     )
 
 
 def table_features(
-    source: Source, *, header: bool | None = None, delimiter: str | None = None, like: Features | None = None
+    source: Source,
+    *,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    like: Features | None = None,
+    dtype: str = "float32",
 ) -> np.ndarray:
-    """The float32 N×D matrix of a table that has examples without targets: every column has numbers.
+    """The N×D matrix of a table that has examples without targets: every column has numbers.
 
     With `like`, the features of a data set or of a model (`M.features`), it has the columns of the same names,
     in whatever order they are, encoded as they were there; other columns are ignored.
     """
-    return read_features(source, header, delimiter, like)[0]
+    return read_features(source, header, delimiter, like, dtype)[0]
 
 
 def read_features(
-    source: Source, header: bool | None = None, delimiter: str | None = None, like: Features | None = None
+    source: Source,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    like: Features | None = None,
+    dtype: str = "float32",
 ) -> tuple[np.ndarray, list[str]]:
     """The matrix that `table_features` returns, and notes on how its columns were found."""
     content = read_table(source, None, header, delimiter, () if like is None else like.names)
@@ -116,7 +128,7 @@ def read_features(
         columns = tuple(Column(j, content.name(j)) for j in range(content.width))
         like = Features(columns, content.width, Column(content.width))
     notes = [] if content.delimiter is not None else list(content.notes)
-    return like.encode(content, np.arange(len(content))), notes + like.notes(content)
+    return like.encode(content, np.arange(len(content)), dtype), notes + like.notes(content)
 
 
 def described(class_names: tuple[str, ...] | None) -> str:
@@ -128,12 +140,6 @@ def are_few_integers(x: np.ndarray, most: int) -> bool:
     """Whether numbers may be classes: integers, at most `most` different ones, each occurring twice on average."""
     found = np.unique(x)
     return bool((found == np.floor(found)).all()) and len(found) <= min(most, len(x) // 2)
-
-
-def check_choice(name: str, found: str | None, known: Sequence[str | None]) -> None:
-    """Raise if a choice is not one of the known ones, where None is the default."""
-    if found not in known:
-        raise ValueError(f"unknown {name} {found!r}; known: {', '.join(filter(None, known))}")
 
 
 def _wanted(target: str | int | None, like: Features | None) -> str | int:
@@ -190,9 +196,8 @@ def _class_names(content: Table, rows: np.ndarray, task: str | None) -> tuple[st
     words = content.words(target).take(rows).unique()
     names = named(words, words.to_pylist()).unique().to_pylist()
     if len(names) > max(MAX_RARE_CLASSES, len(rows) // 2):
-        raise ValueError(
-            f"{content.source}, {content.title(target)}: found {len(names)} different targets in {len(rows)} rows, "
-            "expected classes with two rows each on average, or numbers for a regression"
-        )
+        found = f"{len(names)} different targets in {len(rows)} rows"
+        expected = "classes with two rows each on average, or numbers for a regression"
+        raise ValueError(f"{content.source}, {content.title(target)}: found {found}, expected {expected}")
     are_words = any(number(name) is None for name in names)
     return tuple(sorted(names) if are_words else sorted(names, key=lambda name: number(name) or 0))

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from matgrad.derivation.backpropagation import backpropagation
-from matgrad.derivation.proving import Verdict, executed, facts, prove
+from matgrad.derivation.proving import executed, facts, prove
 from matgrad.derivation.sources import LayerSource, Source, TextSource
 from matgrad.derivation.values import sizes_of
 from matgrad.derivation.writing import LayerCode, Line
 from matgrad.foundation.notation import symbol
+from matgrad.inspection.typesetter import Typesetter
+from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import MakeLayer
 from matgrad.layers.layer import Layer
-from matgrad.typesetting.expressions import Typesetter
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Derivation:
     layer: type[Layer]
     feedforward: list[Line]
     backpropagation: list[Line]
-    verdicts: list[Verdict]
+    verdicts: list[Check]
 
     @property
     def is_proved(self) -> bool:

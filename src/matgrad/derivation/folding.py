@@ -8,36 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from fractions import Fraction
 from itertools import islice
 from itertools import product as combinations
 from typing import NamedTuple
 
-from matgrad.derivation.normal_form import (
-    ONE,
-    Monomial,
-    Normalizer,
-    Polynomial,
-    TooLongError,
-    atom,
-    build,
-    plus,
-    product,
-    scaled,
-)
+from matgrad.derivation.normal_form import Normalizer, TooLongError, atom, build, power_product, single, terms, times
 from matgrad.derivation.values import apply, sizes_of, text, with_operands
+from matgrad.index_notation.expressions import Expression, total
 from matgrad.program.program import Value, in_order
 
 OPERATION = 100  # the cost of an operation on matrices
 MOST = 96  # the most combinations of rules that are tried
-Fact = Callable[[Value], "Polynomial | None"]
+Fact = Callable[[Value], "Expression | None"]
 
 
 class Rule(NamedTuple):
     """What is put for a factor, and the factors in it that stay as they are."""
 
     factor: Value
-    value: Polynomial
+    value: Expression
     keep: tuple[Value, ...] = ()
 
 
@@ -74,38 +63,37 @@ def rules_of(V: Value, rhs: Value) -> list[Rule]:
     return [*_of_product(V, p, plain), *_of_logarithms(V, p)]
 
 
-def _of_product(V: Value, p: Polynomial, plain: Normalizer) -> Iterator[Rule]:
+def _of_product(V: Value, p: Expression, plain: Normalizer) -> Iterator[Rule]:
     """V = c·f^x·g solved for each factor f of the same shape, and for the terms of f if it is a sum."""
-    if len(p) != 1:
+    if len(p.terms) != 1:
         return
-    ((m, c),) = p.items()
-    for f, x in m:
+    ((m, c),) = terms(p)
+    for f, x in m.items():
         if sizes_of(f) != sizes_of(V) or (c != 1 and x not in (1, -1)):
             continue
-        others: Monomial = tuple((g, -y / x) for g, y in m if g is not f)
-        solved = product([atom(V, 1 / x), {others: Fraction(1)}, {ONE: (1 / c) ** int(1 / x) if c != 1 else c}])
-        keep = tuple(g for g, _ in others)
-        yield Rule(f, solved, keep)
-        yield from _of_sum(f, solved, keep, plain)
+        others = {g: -y / x for g, y in m.items() if g is not f}
+        solved = times(atom(V, 1 / x), power_product(others)).scaled((1 / c) ** int(1 / x) if c != 1 else c)
+        yield Rule(f, solved, tuple(others))
+        yield from _of_sum(f, solved, tuple(others), plain)
 
 
-def _of_sum(f: Value, solved: Polynomial, keep: tuple[Value, ...], plain: Normalizer) -> Iterator[Rule]:
+def _of_sum(f: Value, solved: Expression, keep: tuple[Value, ...], plain: Normalizer) -> Iterator[Rule]:
     """f = c·t + rest, solved for each factor t: t = (f - rest) / c"""
     inner = plain(f)
-    for m, c in inner.items():
-        if len(inner) > 1 and len(m) == 1 and m[0][1] == 1 and sizes_of(m[0][0]) == sizes_of(f):
-            rest = {n: -d for n, d in inner.items() if n != m}
-            yield Rule(m[0][0], scaled(plus([solved, rest]), 1 / c), keep)
+    for m, c in inner.terms.items() if len(inner.terms) > 1 else ():
+        t = single(Expression({m: c}))
+        if t and sizes_of(t) == sizes_of(f):
+            yield Rule(t, (solved - inner).scaled(1 / c) + atom(t), keep)
 
 
-def _of_logarithms(V: Value, p: Polynomial) -> Iterator[Rule]:
+def _of_logarithms(V: Value, p: Expression) -> Iterator[Rule]:
     """V = T - log(s) says that exp(T) = exp(V)·s."""
-    logs = {m: c for m, c in p.items() if len(m) == 1 and m[0][0].operation == "log" and m[0][1] == 1}
-    rest = {m: c for m, c in p.items() if m not in logs}
-    if logs and rest:
-        insides = {m[0][0].operands[0]: -c for m, c in logs.items()}
+    factors = {m: single(Expression({m: c})) for m, c in p.terms.items()}
+    insides = {f.operands[0]: -p.terms[m] for m, f in factors.items() if f and f.operation == "log"}
+    rest = p + total(atom(apply("log", s)).scaled(c) for s, c in insides.items())
+    if insides and rest:
         E = apply("exp", build(rest, V.shape))
-        value = product([atom(apply("exp", V)), *(atom(s, c) for s, c in insides.items())])
+        value = times(atom(apply("exp", V)), *(atom(s, c) for s, c in insides.items()))
         yield Rule(E, value, (*insides, apply("exp", V)))
 
 

@@ -9,69 +9,56 @@ and products of matrices are expanded, and factors that do not depend on what is
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import reduce
 from math import gcd, lcm
-from typing import Any
+from typing import Any, NoReturn
 
 from matgrad.derivation.values import apply, is_one, number, text, with_operands
+from matgrad.index_notation.expressions import ONE, Colors, Expression, Factor, as_expression, of, product, total
 from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import Shape, Size, size_name
 
-Monomial = tuple[tuple[Value, Fraction], ...]
-Polynomial = dict[Monomial, Fraction]
-ONE: Monomial = ()
 LONGEST = 400  # the most terms of a polynomial
+
+
+class Atom(Factor):
+    """A value as a factor of polynomials."""
+
+    def __init__(self, value: Value) -> None:
+        self.value, self.key = value, text(value)
+
+    def derivative(self, variable: Factor) -> NoReturn:
+        """Gradients are derived by the adjoints of operations."""
+        raise NotImplementedError
+
+    def shape(self, colors: Colors) -> str:
+        """The value, which has no indices."""
+        return self.key
+
+
+Powers = dict[Value, Fraction]
 
 
 class TooLongError(ArithmeticError):
     """A polynomial that has too many terms to be read."""
 
 
-def monomial(powers: Mapping[Value, Fraction]) -> Monomial:
-    """The product of powers, sorted."""
-    return tuple(sorted(((f, p) for f, p in powers.items() if p), key=lambda item: text(item[0])))
-
-
-def atom(f: Value, p: Fraction = Fraction(1)) -> Polynomial:
+def atom(f: Value, p: Fraction | int = 1) -> Expression:
     """f^p"""
-    return {((f, p),): Fraction(1)}
+    return of(Atom(f), p)
 
 
-def plus(polynomials: Iterable[Polynomial]) -> Polynomial:
-    """The sum."""
-    found: Polynomial = defaultdict(Fraction)
-    for p in polynomials:
-        for m, c in p.items():
-            found[m] += c
-    return {m: c for m, c in found.items() if c}
-
-
-def scaled(p: Polynomial, c: Fraction) -> Polynomial:
-    """c times a polynomial."""
-    return {m: c * d for m, d in p.items()} if c else {}
-
-
-def times(p: Polynomial, q: Polynomial) -> Polynomial:
+def times(*polynomials: Expression) -> Expression:
     """The product, element by element."""
-    if len(p) * len(q) > LONGEST:
-        raise TooLongError(f"a product of {len(p)} and {len(q)} terms")
-    return plus({joined(m, n): c * d} for m, c in p.items() for n, d in q.items())
-
-
-def joined(m: Monomial, n: Monomial) -> Monomial:
-    """The product of two monomials."""
-    powers: dict[Value, Fraction] = defaultdict(Fraction)
-    for f, p in (*m, *n):
-        powers[f] += p
-    return monomial(powers)
-
-
-def product(polynomials: Iterable[Polynomial]) -> Polynomial:
-    """The product of several polynomials."""
-    return reduce(times, polynomials, {ONE: Fraction(1)})
+    found = ONE
+    for p in polynomials:
+        if len(found.terms) * len(p.terms) > LONGEST:
+            raise TooLongError(f"a product of {len(found.terms)} and {len(p.terms)} terms")
+        found = found * p
+    return found
 
 
 def depends(f: Value, axis: int) -> bool:
@@ -79,54 +66,70 @@ def depends(f: Value, axis: int) -> bool:
     return f.shape != () and not is_one(f.shape[axis])
 
 
-def split(m: Monomial, chosen: Callable[[Value], bool]) -> tuple[Monomial, Monomial]:
-    """The powers of the chosen factors, and the others."""
-    return tuple(item for item in m if chosen(item[0])), tuple(item for item in m if not chosen(item[0]))
+def terms(p: Expression) -> list[tuple[Powers, Fraction]]:
+    """The terms of a polynomial: powers of values, and a coefficient."""
+    return [({f.value: x for f, x in m if isinstance(f, Atom)}, c) for m, c in p.terms.items()]
 
 
-def is_single(m: Monomial, operation: str) -> bool:
-    """Whether a monomial is one factor, the result of this operation."""
-    return len(m) == 1 and m[0][0].operation == operation and m[0][1] == 1
+def power_product(powers: Powers) -> Expression:
+    """The product of powers of values."""
+    return product((Atom(f), x) for f, x in powers.items())
+
+
+def split(p: Expression, chosen: Callable[[Value], bool]) -> tuple[Expression, Expression]:
+    """The powers of the chosen factors of a single term, and the others."""
+    ((m, _),) = terms(p)
+    inside = {f: x for f, x in m.items() if chosen(f)}
+    return power_product(inside), power_product({f: x for f, x in m.items() if f not in inside})
+
+
+def single(p: Expression) -> Value | None:
+    """The only factor of a single term, unless it has another exponent than 1."""
+    ((m, _),) = terms(p)
+    return next(iter(m)) if [*m.values()] == [1] else None
+
+
+def each(p: Expression, f: Callable[[Expression], Expression]) -> Expression:
+    """The sum of c·f(m), over the terms c·m of a polynomial."""
+    return total(f(Expression({m: Fraction(1)})).scaled(c) for m, c in p.terms.items())
 
 
 # -- terms of polynomials: common factors are taken out, and what is smaller is repeated late ---
 
-
-Powers = dict[Value, Fraction]
 SUMS = ("add", "subtract", "negative")
 
 
-def build(p: Polynomial, shape: Shape) -> Value:
+def build(p: Expression, shape: Shape) -> Value:
     """The polynomial as a term of this shape."""
     if not p:
         return number(0, shape)
     c, common = _content(p)
-    if len(p) == 1:
+    if len(p.terms) == 1:
         return _monomial(common, c, shape)
-    below = tuple((f, -x) for f, x in common.items())
-    rest = {joined(m, below): d / c for m, d in p.items()}
-    total = _total(rest, _shape_of(rest, shape) if common or abs(c) != 1 else shape)
-    return _monomial({**common, total: Fraction(1)}, c, shape) if common or c != 1 else total
+    rest = p.scaled(1 / c) * power_product({f: -x for f, x in common.items()})
+    found = _total(rest, _shape_of(rest, shape) if common or abs(c) != 1 else shape)
+    return _monomial({**common, found: Fraction(1)}, c, shape) if common or c != 1 else found
 
 
-def _content(p: Polynomial) -> tuple[Fraction, Powers]:
+def _content(p: Expression) -> tuple[Fraction, Powers]:
     """The greatest common factor of all terms; sizes in denominators are taken out in any case."""
-    factors = dict.fromkeys(f for m in p for f, _ in m)
     common: Powers = {}
-    for f in factors:
-        exponents = [dict(m).get(f, Fraction(0)) for m in p]
+    monomials = [m for m, _ in terms(p)]
+    for f in dict.fromkeys(f for m in monomials for f in m):
+        exponents = [m.get(f, Fraction(0)) for m in monomials]
         if isinstance(f.number, Size) or min(exponents) > 0:
             common[f] = min(exponents)
         elif max(exponents) < 0:
             common[f] = max(exponents)
-    sign = -1 if all(c < 0 for c in p.values()) else 1
-    c = Fraction(sign * gcd(*(c.numerator for c in p.values())), lcm(*(c.denominator for c in p.values())))
+    numbers = p.terms.values()
+    sign = -1 if all(c < 0 for c in numbers) else 1
+    c = Fraction(sign * gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
     return c, {f: x for f, x in common.items() if x}
 
 
-def _shape_of(p: Polynomial, shape: Shape) -> Shape:
+def _shape_of(p: Expression, shape: Shape) -> Shape:
     """The smallest shape in which all factors have place; that of a scalar only if the polynomial has no matrices."""
-    matrices = [f for m in p for f, _ in m if f.shape != ()]
+    matrices = [f for m, _ in terms(p) for f in m if f.shape != ()]
     if not matrices:
         return ()
     return tuple(shape[k] if any(not is_one(f.shape[k]) for f in matrices) else 1 for k in (0, 1))
@@ -135,52 +138,52 @@ def _shape_of(p: Polynomial, shape: Shape) -> Shape:
 # -- sums --------------------------------------------------------------------------------------
 
 
-def _total(p: Polynomial, shape: Shape) -> Value:
+def _total(p: Expression, shape: Shape) -> Value:
     """The sum of terms, those with a plus first; terms that share a factor, or that are smaller, are added first."""
 
     def order(item: tuple[int, Value]) -> tuple[bool, int, str]:
         sign, term = item
         return sign < 0, sum(1 for x in in_order([term]) if x.operands), text(term)
 
-    (sign, total), *others = sorted(_grouped(p, shape), key=order)
-    total = total if sign > 0 else apply("negative", total)
+    (sign, found), *others = sorted(_grouped(p, shape), key=order)
+    found = found if sign > 0 else apply("negative", found)
     for sign, term in others:
-        total = apply("add" if sign > 0 else "subtract", total, term)
-    return total
+        found = apply("add" if sign > 0 else "subtract", found, term)
+    return found
 
 
-def _grouped(p: Polynomial, shape: Shape) -> list[tuple[int, Value]]:
+def _grouped(p: Expression, shape: Shape) -> list[tuple[int, Value]]:
     """Terms with their signs."""
     for group in (_small(p, shape), _sharing(p)):
         if group:
-            rest = {m: c for m, c in p.items() if m not in group}
+            rest = p - group
             return [_signed(group, shape), *(_grouped(rest, shape) if rest else [])]
-    return [_signed({m: c}, shape) for m, c in p.items()]
+    return [_signed(Expression({m: c}), shape) for m, c in p.terms.items()]
 
 
-def _signed(p: Polynomial, shape: Shape) -> tuple[int, Value]:
+def _signed(p: Expression, shape: Shape) -> tuple[int, Value]:
     """The sum of some terms with the sign that most of them have, and this sign."""
-    is_negative = sum(1 if c < 0 else -1 for c in p.values()) > 0
-    return (-1, build(scaled(p, Fraction(-1)), shape)) if is_negative else (1, build(p, shape))
+    is_negative = sum(1 if c < 0 else -1 for c in p.terms.values()) > 0
+    return (-1, build(-p, shape)) if is_negative else (1, build(p, shape))
 
 
-def _small(p: Polynomial, shape: Shape) -> Polynomial | None:
+def _small(p: Expression, shape: Shape) -> Expression | None:
     """Two or more terms of one smaller shape."""
-    shapes = {m: tuple(map(size_name, _shape_of({m: Fraction(1)}, shape))) for m in p}
+    shapes = {m: tuple(map(size_name, _shape_of(Expression({m: Fraction(1)}), shape))) for m in p.terms}
     for small, n in Counter(shapes.values()).items():
-        if 1 < n < len(p) and small != tuple(map(size_name, shape)):
-            return {m: c for m, c in p.items() if shapes[m] == small}
+        if 1 < n < len(shapes) and small != tuple(map(size_name, shape)):
+            return Expression({m: c for m, c in p.terms.items() if shapes[m] == small})
     return None
 
 
-def _sharing(p: Polynomial) -> Polynomial | None:
+def _sharing(p: Expression) -> Expression | None:
     """The terms that share the factor that most of them have, if there are two or more, and others."""
-    counts = Counter((f, x > 0) for m in p for f, x in m if f.shape != ())
-    found = [(n, len(text(f)), text(f), f, sign) for (f, sign), n in counts.items() if 1 < n < len(p)]
+    counts = Counter((text(f), x > 0) for m, _ in terms(p) for f, x in m.items() if f.shape != ())
+    found = [(n, len(name), name, sign) for (name, sign), n in counts.items() if 1 < n < len(p.terms)]
     if not found:
         return None
-    *_, factor, sign = max(found, key=lambda item: item[:3])
-    return {m: c for m, c in p.items() if any(f is factor and (x > 0) == sign for f, x in m)}
+    *_, factor, sign = max(found)
+    return Expression({m: c for m, c in p.terms.items() if any((f.key, x > 0) == (factor, sign) for f, x in m)})
 
 
 # -- products ----------------------------------------------------------------------------------
@@ -270,16 +273,16 @@ class Normalizer:
 
     def __init__(
         self,
-        rules: Mapping[Value, Polynomial] | None = None,
+        rules: Mapping[Value, Expression] | None = None,
         keep: Iterable[Value] = (),
-        fact: Callable[[Value], Polynomial | None] = lambda term: None,
+        fact: Callable[[Value], Expression | None] = lambda term: None,
         positive: Iterable[Value] = (),
     ) -> None:
         self.rules, self.keep, self.fact = rules or {}, frozenset(keep), fact
         self.positive = frozenset(positive)  # of whose powers any power can be taken
-        self.known: dict[Value, Polynomial] = {}
+        self.known: dict[Value, Expression] = {}
 
-    def __call__(self, term: Value) -> Polynomial:
+    def __call__(self, term: Value) -> Expression:
         """The polynomial of a term."""
         if term not in self.known:
             if term in self.keep:
@@ -293,7 +296,7 @@ class Normalizer:
             self.known[term] = found
         return self.known[term]
 
-    def factor(self, term: Value) -> Polynomial:
+    def factor(self, term: Value) -> Expression:
         """A factor whose operands are in normal form."""
         return self.rules.get(term) or atom(term)
 
@@ -302,118 +305,106 @@ class Normalizer:
         return build(self(term), term.shape)
 
     # -- powers ---------------------------------------------------------------------------------
-    def power(self, p: Polynomial, exponent: Fraction, shape: Shape) -> Polynomial:
+    def power(self, p: Expression, exponent: Fraction | int, shape: Shape = ()) -> Expression:
         """p^exponent: whole powers of products are those of their factors; others are factors of their own."""
-        if len(p) == 1:
-            ((m, c),) = p.items()
-            is_whole = exponent.denominator == 1
-            if is_whole or (c == 1 and len(m) == 1 and (abs(m[0][1]) == 1 or m[0][0] in self.positive)):
-                coefficient = c ** int(exponent) if is_whole else Fraction(1)
-                return {monomial({f: x * exponent for f, x in m}): coefficient}
-        if exponent.denominator == 1 and exponent > 0:
-            return reduce(times, [p] * int(exponent))
+        exponent = Fraction(exponent)
+        is_whole = exponent.denominator == 1
+        if len(p.terms) == 1:
+            ((m, c),) = terms(p)
+            if is_whole or (c == 1 and len(m) == 1 and all(abs(x) == 1 or f in self.positive for f, x in m.items())):
+                found = power_product({f: x * exponent for f, x in m.items()})
+                return found.scaled(c ** int(exponent)) if is_whole else found
+        if is_whole and exponent > 0:
+            return times(*[p] * int(exponent))
         f = build(p, shape)
         found = self.factor(f)
-        if len(found) == 1 and len(next(iter(found))) == 1:
-            return self.power(found, exponent, f.shape)
-        return atom(f, exponent)
+        is_power = [len(m) for m in found.terms] == [1]
+        return self.power(found, exponent, f.shape) if is_power else atom(f, exponent)
 
     # -- sums -----------------------------------------------------------------------------------
-    def sum_over(self, axis: int, p: Polynomial, shape: Shape) -> Polynomial:
+    def sum_over(self, axis: int, p: Expression, shape: Shape) -> Expression:
         """Σ_i p_ij, a 1×n matrix, for axis 0; Σ_j p_ij, an m×1 matrix, for axis 1"""
-        return plus(scaled(self._sum_over(axis, m, shape), c) for m, c in p.items())
+        return p if is_one(shape[axis]) else each(p, lambda m: self._sum_over(axis, m, shape))
 
-    def _sum_over(self, axis: int, m: Monomial, shape: Shape) -> Polynomial:
-        if is_one(shape[axis]):
-            return {m: Fraction(1)}
-        inside, others = split(m, lambda f: depends(f, axis))
-        outside = {others: Fraction(1)}
-        if not inside:
+    def _sum_over(self, axis: int, m: Expression, shape: Shape) -> Expression:
+        inside, outside = split(m, lambda f: depends(f, axis))
+        if inside == ONE:
             return times(outside, self.size(shape[axis]))
-        if is_single(inside, "matmul"):  # 1_mᵀ (A B) = (1_mᵀ A) B, and (A B) 1_n = A (B 1_n)
-            A, B = inside[0][0].operands
+        f = single(inside)
+        if f and f.operation == "matmul":  # 1_mᵀ (A B) = (1_mᵀ A) B, and (A B) 1_n = A (B 1_n)
+            A, B = f.operands
             if axis == 1:
                 return times(outside, self.matmul(self(A), self.sum_over(1, self(B), B.shape), A.shape, 1))
             left = self.sum_over(0, self(A), A.shape)
             return times(outside, self.matmul(left, self(B), (1, A.shape[1]), B.shape[1]))
-        inner = tuple(n if any(depends(f, k) for f, _ in inside) else 1 for k, n in enumerate(shape))
-        return times(outside, self._sum(("columns_sum", "rows_sum")[axis], inside, inner))
+        return times(outside, self._sum(("columns_sum", "rows_sum")[axis], inside, _shape_of(inside, shape)))
 
-    def elements_sum(self, p: Polynomial, shape: Shape) -> Polynomial:
+    def elements_sum(self, p: Expression, shape: Shape) -> Expression:
         """Σ_ij p_ij, a scalar"""
-        return plus(times(self._elements_sum(m, shape), {ONE: c}) for m, c in p.items())
+        return each(p, lambda m: self._elements_sum(m, shape))
 
-    def _elements_sum(self, m: Monomial, shape: Shape) -> Polynomial:
+    def _elements_sum(self, m: Expression, shape: Shape) -> Expression:
         rows, columns = shape
         full, rest = split(m, lambda f: depends(f, 0) and depends(f, 1))
         down, rest = split(rest, lambda f: depends(f, 0))
         across, rest = split(rest, lambda f: depends(f, 1))
-        single, scalars = split(rest, lambda f: f.shape != ())
-        found = [{scalars: Fraction(1)}, *(atom(apply("elements_sum", f), p) for f, p in single)]
-        if full:
-            found.append(self._sum("elements_sum", (*full, *down, *across), shape))
+        unit, scalars = split(rest, lambda f: f.shape != ())
+        found = [scalars, *(atom(apply("elements_sum", f), p) for powers, _ in terms(unit) for f, p in powers.items())]
+        if full != ONE:
+            found.append(self._sum("elements_sum", full * down * across, shape))
         else:
-            found.append(self._sum("elements_sum", down, (rows, 1)) if down else self.size(rows))
-            found.append(self._sum("elements_sum", across, (1, columns)) if across else self.size(columns))
-        return product(found)
+            found.append(self.size(rows) if down == ONE else self._sum("elements_sum", down, (rows, 1)))
+            found.append(self.size(columns) if across == ONE else self._sum("elements_sum", across, (1, columns)))
+        return times(*found)
 
-    def size(self, n: Any) -> Polynomial:
+    def size(self, n: Any) -> Expression:
         """A size as a scalar; a product of sizes is that of its factors."""
         names = n.factors if isinstance(n, Size) else []
-        return product(atom(number(Size(name, n.questions))) for name in names)
+        return times(*(atom(number(Size(name, n.questions))) for name in names))
 
-    def _sum(self, operation: str, inside: Monomial, shape: Shape) -> Polynomial:
+    def _sum(self, operation: str, inside: Expression, shape: Shape) -> Expression:
         """A sum over what depends on its indices, by a fact if there is one."""
-        term = apply(operation, build({monomial(dict(inside)): Fraction(1)}, shape))
+        term = apply(operation, build(inside, shape))
         found = self.fact(term)
         return self.factor(term) if found is None else found
 
     # -- products -------------------------------------------------------------------------------
-    def matmul(self, P: Polynomial, Q: Polynomial, shape: Shape, columns: Any) -> Polynomial:
+    def matmul(self, P: Expression, Q: Expression, shape: Shape, columns: Any) -> Expression:
         """P Q, for an m×k polynomial P and a Q with n columns."""
-        rows, inner = shape
-        if is_one(inner):
+        if is_one(shape[1]):
             return times(P, Q)
-        return plus(
-            scaled(self._product(m, n, (rows, inner, columns)), c * d) for m, c in P.items() for n, d in Q.items()
-        )
+        return each(P, lambda m: each(Q, lambda n: self._product(m, n, (*shape, columns))))
 
-    def _product(self, m: Monomial, n: Monomial, sizes: Shape) -> Polynomial:
-        rows, inner, columns = sizes
+    def _product(self, m: Expression, n: Expression, sizes: Shape) -> Expression:
         left, outside = split(m, lambda f: depends(f, 1))
         right, more = split(n, lambda f: depends(f, 0))
-        outside = joined(outside, more)
-        rows = rows if any(depends(f, 0) for f, _ in left) else 1
-        columns = columns if any(depends(f, 1) for f, _ in right) else 1
-        return times({outside: Fraction(1)}, self._inner_product(left, right, (rows, inner, columns)))
+        return times(outside, more, self._inner_product(left, right, (sizes[:2], sizes[1:])))
 
-    def _inner_product(self, left: Monomial, right: Monomial, sizes: Shape) -> Polynomial:
+    def _inner_product(self, left: Expression, right: Expression, shapes: tuple[Shape, Shape]) -> Expression:
         """The product of matrices all of whose factors depend on the inner index."""
-        rows, inner, columns = sizes
-        if not left:
-            return self._sum_over(0, right, (inner, columns))
-        if not right:
-            return self._sum_over(1, left, (rows, inner))
-        for one, other in ((left, right), (right, left)):
-            if is_single(one, "identity"):
-                return {other: Fraction(1)}
-            if is_single(one, "Diag"):  # Diag(x) A = (x 1_nᵀ) ⊙ A
-                x = one[0][0].operands[0]
-                x = x if depends(x, 0 if one is left else 1) else transposed(x)
-                return times(self(x), {other: Fraction(1)})
-        A = build({left: Fraction(1)}, (rows, inner))
-        B = build({right: Fraction(1)}, (inner, columns))
+        if left == ONE:
+            return self._sum_over(0, right, shapes[1])
+        if right == ONE:
+            return self._sum_over(1, left, shapes[0])
+        for one, other, axis in ((left, right, 0), (right, left, 1)):
+            f = single(one)
+            if f and f.operation == "identity":
+                return other
+            if f and f.operation == "Diag":  # Diag(x) A = (x 1_nᵀ) ⊙ A
+                x = f.operands[0]
+                return times(self(x if depends(x, axis) else transposed(x)), other)
+        A, B = (build(p, _shape_of(p, shape)) for p, shape in zip((left, right), shapes, strict=True))
         return self.factor(apply("matmul", A, B))
 
-    def transpose(self, p: Polynomial) -> Polynomial:
+    def transpose(self, p: Expression) -> Expression:
         """Pᵀ"""
-        return self.each(p, lambda f: self.factor(transposed(f)), ())
+        return self.by_factors(p, lambda f: self.factor(transposed(f)), ())
 
-    def each(self, p: Polynomial, of: Callable[[Value], Polynomial], shape: Shape) -> Polynomial:
-        """The polynomial with of(f) for every factor f."""
-        return plus(times({ONE: c}, product(self.power(of(f), x, shape) for f, x in m)) for m, c in p.items())
+    def by_factors(self, p: Expression, change: Callable[[Value], Expression], shape: Shape) -> Expression:
+        """The polynomial with change(f) for every factor f."""
+        return total(times(*(self.power(change(f), x, shape) for f, x in m.items())).scaled(c) for m, c in terms(p))
 
-    def diag(self, f: Value) -> Polynomial:
+    def diag(self, f: Value) -> Expression:
         """The diagonal of a factor, an n×1 matrix."""
         if not (depends(f, 0) and depends(f, 1)):
             return self.factor(transposed(f) if depends(f, 1) else f)
@@ -433,40 +424,40 @@ def transposed(f: Value) -> Value:
     return apply("transpose", f)
 
 
-def _number(n: Normalizer, term: Value) -> Polynomial:
+def _number(n: Normalizer, term: Value) -> Expression:
     """A number: short ones are coefficients, and others, such as √2, are factors."""
     x: Any = term.number
     if isinstance(x, Size):
         return n.size(x)
     is_short = isinstance(x, int) or len(repr(x)) < 9
-    return ({ONE: Fraction(str(x))} if x else {}) if is_short else atom(term)
+    return as_expression(Fraction(str(x))) if is_short else atom(term)
 
 
-def _power(n: Normalizer, term: Value, X: Value, p: Value) -> Polynomial:
+def _power(n: Normalizer, term: Value, X: Value, p: Value) -> Expression:
     is_known = p.number is not None and not isinstance(p.number, Size)
     return n.power(n(X), Fraction(str(p.number)), X.shape) if is_known else n.factor(term)
 
 
-def _inv_sqrt(n: Normalizer, term: Value, X: Value, epsilon: Value) -> Polynomial:
+def _inv_sqrt(n: Normalizer, term: Value, X: Value, epsilon: Value) -> Expression:
     is_power = epsilon.number == 0
     return n.power(n(X), Fraction(-1, 2), X.shape) if is_power else n.factor(apply("inv_sqrt", n.normal(X), epsilon))
 
 
-def _mean(axis: int) -> Callable[[Normalizer, Value, Value], Polynomial]:
+def _mean(axis: int) -> Callable[[Normalizer, Value, Value], Expression]:
     """The sum over rows or columns, divided by their number."""
-    return lambda n, t, X: times(n.sum_over(axis, n(X), X.shape), n.power(n.size(X.shape[axis]), Fraction(-1), ()))
+    return lambda n, t, X: times(n.sum_over(axis, n(X), X.shape), n.power(n.size(X.shape[axis]), -1))
 
 
-_RULES: dict[str, Callable[..., Polynomial]] = {
+_RULES: dict[str, Callable[..., Expression]] = {
     "number": _number,
     **dict.fromkeys(("full", "row_repeat", "column_repeat", "copy"), lambda n, t, x: n(x)),
-    "add": lambda n, t, A, B: plus([n(A), n(B)]),
-    "subtract": lambda n, t, A, B: plus([n(A), scaled(n(B), Fraction(-1))]),
-    "negative": lambda n, t, X: scaled(n(X), Fraction(-1)),
+    "add": lambda n, t, A, B: n(A) + n(B),
+    "subtract": lambda n, t, A, B: n(A) - n(B),
+    "negative": lambda n, t, X: -n(X),
     "hadamard": lambda n, t, A, B: times(n(A), n(B)),
     "scale": lambda n, t, c, X: times(n(c), n(X)),
-    "divide": lambda n, t, X, c: times(n(X), n.power(n(c), Fraction(-1), ())),
-    "reciprocal": lambda n, t, X: n.power(n(X), Fraction(-1), X.shape),
+    "divide": lambda n, t, X, c: times(n(X), n.power(n(c), -1)),
+    "reciprocal": lambda n, t, X: n.power(n(X), -1, X.shape),
     "sqrt": lambda n, t, X: n.power(n(X), Fraction(1, 2), X.shape),
     "power": _power,
     "inv_sqrt": _inv_sqrt,
@@ -478,5 +469,5 @@ _RULES: dict[str, Callable[..., Polynomial]] = {
     "columns_mean": _mean(0),
     "dot": lambda n, t, x, y: n.elements_sum(times(n(x), n(y)), x.shape),
     "matmul": lambda n, t, A, B: n.matmul(n(A), n(B), A.shape, B.shape[1]),
-    "diag": lambda n, t, X: n.each(n(X), n.diag, (X.shape[0], 1)),  # diag(A ⊙ B) = diag(A) ⊙ diag(B)
+    "diag": lambda n, t, X: n.by_factors(n(X), n.diag, (X.shape[0], 1)),  # diag(A ⊙ B) = diag(A) ⊙ diag(B)
 }

@@ -5,18 +5,19 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from fractions import Fraction
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
-from matgrad.derivation.normal_form import Polynomial, monomial
+from matgrad.derivation.normal_form import atom
 from matgrad.derivation.sources import Source
 from matgrad.derivation.values import names_of, number, substituted
 from matgrad.derivation.writing import Line
 from matgrad.index_notation.expressions import Entry, Expression
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
-from matgrad.judges.index_judge import chained, is_proved, problem_of, subsets
+from matgrad.inspection.verdicts import Check
+from matgrad.judges.algebra import Subject
+from matgrad.judges.index_judge import Symbols, chained, verdicts
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import SYMBOLIC, IndexMatrix, entry_at, symbols
 from matgrad.program.program import Value
@@ -25,14 +26,6 @@ from matgrad.program.shapes import Size
 ERRORS = (ArithmeticError, AttributeError, ValueError, TypeError, RecursionError)  # that the prover raises
 OUTPUT = ("exp", "tanh", "sqrt", "inv_sqrt", "reciprocal", "log_sigmoid", "divide")  # their adjoints have Y in them
 MANY = 12  # limit of values of feedforward that are all put into one expression
-
-
-class Verdict(NamedTuple):
-    """Whether something is proved for all sizes; the message says why not."""
-
-    name: str
-    ok: bool
-    message: str = ""
 
 
 def executed(source: str, class_name: str) -> type[Layer]:
@@ -44,51 +37,38 @@ def executed(source: str, class_name: str) -> type[Layer]:
     return namespace[class_name]
 
 
-def prove(layer: type[Layer], source: Source, lines: list[Line]) -> list[Verdict]:
+def prove(layer: type[Layer], source: Source, lines: list[Line]) -> list[Check]:
     """The output of the derived layer against that of the source, and its gradients against the derivatives of it.
+
+    For each name there is one verdict: that for sizes of 1, if it is not proved for some of them.
+    """
+    found: dict[str, Check] = {}
+    for check in verdicts(Subject(layer.__name__, partial(_claims, source=source, lines=lines), layer)):
+        if found.setdefault(check.name, check).ok:
+            found[check.name] = check
+    return list(found.values())
+
+
+def _claims(a: Symbols, layer: type[Layer], *, source: Source, lines: list[Line]) -> Iterator[Check]:
+    """The verdicts on the output and on the gradients.
 
     A gradient is proved with values of feedforward as they are computed from the inputs or, by the chain rule, with
     symbols for some of them: what holds for all numbers holds for these values.
     """
-    found: dict[str, Verdict] = {}
-    for keep_numbers in (False, True):
-        verdicts, asked = _verdicts(layer, source, lines, frozenset(), keep_numbers)
-        for ones in subsets(asked):
-            more, _ = _verdicts(layer, source, lines, ones, keep_numbers)
-            verdicts |= {name: verdict for name, verdict in more.items() if not verdict.ok}
-        found = verdicts | {name: verdict for name, verdict in found.items() if verdict.ok}
-        if all(verdict.ok for verdict in found.values()):
-            break
-    return list(found.values())
-
-
-def _verdicts(
-    layer: type[Layer], source: Source, lines: list[Line], ones: frozenset[str], keep_numbers: bool
-) -> tuple[dict[str, Verdict], set[str]]:
-    """The verdicts by name, each with the first set of symbols with which it is proved, and the sizes asked about."""
-    Y, wanted = source.feedforward.Y.name, {f"D{x.name}": x.name for x in source.feedforward.wanted}
-    every = frozenset(line.name for line in lines[:-1])
-    try:
-        values, feedforward, questions = source.values(ones, keep_numbers)
-        run = _Run(layer, values, every)
-        found = {Y: _verdict(Y, run.expanded(frozenset())(run.Y), feedforward(values["X"]))}
-    except ERRORS as error:
-        return {Y: Verdict(Y, False, f"{type(error).__name__}: {error}")}, set()
-    if questions.others:
-        reason = f"the feedforward asks {questions.others[0]}: it differs from size to size"
-        return {Y: Verdict(Y, False, reason)}, questions.ones
+    f, every = source.feedforward, frozenset(line.name for line in lines[:-1])
+    values, feedforward = source.values(a)
+    run = _Run(layer, values, every)
+    yield _verdict(a, f.Y.name, run.expanded(frozenset())(run.Y), feedforward(values["X"]))
     inner = frozenset(line.name for line in lines[:-1] if line.term.operation not in OUTPUT)
-    for chosen in (inner, every, *([frozenset[str]()] if len(every) <= MANY else [])):  # first many symbols, then none
-        left = {name: values[x] for name, x in wanted.items() if name not in found or not found[name].ok}
+    ways = (inner, every, *([frozenset[str]()] if len(every) <= MANY else []))  # first many symbols, then none
+    left, found = {f"D{x.name}": values[x.name] for x in f.wanted}, dict[str, Check]()
+    for chosen in ways if left else ():
         try:
-            for name, sides in run.sides(left, chosen):
-                found[name] = _verdict(name, *sides)
+            found |= {name: _verdict(a, name, *sides) for name, sides in run.sides(left, chosen)}
         except ERRORS as error:
-            failed = f"{type(error).__name__}: {error}"
-            found |= {name: Verdict(name, False, failed) for name in left.keys() - found.keys()}
-        if all(verdict.ok for verdict in found.values()):
-            break
-    return found, questions.ones
+            found |= {name: _check(a, name, f"{type(error).__name__}: {error}") for name in left.keys() - found.keys()}
+        left = {name: V for name, V in left.items() if not found[name].ok}
+    yield from found.values()
 
 
 class _Run:
@@ -130,28 +110,29 @@ class _Run:
             yield name, (expanded(getattr(self.layer, name)), chained(steps, V))
 
 
-def _verdict(name: str, found: Any, expected: Any) -> Verdict:
-    problem = problem_of(found, expected)
-    if not problem and not is_proved(found, expected):
-        problem = f"the canonical forms of the entries differ: found {found}, expected {expected}"
-    return Verdict(name, not problem, problem)
+def _verdict(a: Symbols, name: str, found: Any, expected: Any) -> Check:
+    return _check(a, name, a.compared(found, expected).removeprefix("is not proved: "))
 
 
-def facts(source: Source) -> Callable[[Value], Polynomial | None]:
+def _check(a: Symbols, name: str, problem: str) -> Check:
+    return Check(name, "", "", a.about, "proof", 0.0, not problem, problem)
+
+
+def facts(source: Source) -> Callable[[Value], Expression | None]:
     """A function that knows sums of values of a feedforward that are functions of sizes alone: rows_sum(Y) = 1."""
     f = source.feedforward
     computed = {V.name for V, _ in f.equations}
     sizes = {n.name: n for x in f.inputs for n in x.shape if isinstance(n, Size)}
     values: dict[Value, Value] = {}  # what stands for the inputs and for the values of feedforward
     with suppress(*ERRORS):
-        inputs = source.values(frozenset(), False).inputs
+        inputs = source.values(Symbols()).inputs
         found = {x: inputs[x.name].value for x in f.inputs}
         for V, rhs in f.equations:
             found[V] = substituted(rhs, found)
         values = found
 
     @cache
-    def fact(term: Value) -> Polynomial | None:
+    def fact(term: Value) -> Expression | None:
         names = names_of(term)
         if values and names and names <= computed and len(names) <= 2:
             with suppress(*ERRORS):
@@ -161,12 +142,8 @@ def facts(source: Source) -> Callable[[Value], Polynomial | None]:
     return fact
 
 
-def _of_sizes(e: Expression, sizes: dict[str, Size]) -> Polynomial | None:
-    """An expression in which there are only numbers and sizes."""
-    found: Polynomial = {}
-    for m, c in e.terms.items():
-        if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
-            return None
-        powers = {number(sizes[f.name]): p for f, p in m if isinstance(f, Entry)}
-        found[monomial(powers)] = Fraction(c)
-    return found
+def _of_sizes(e: Expression, sizes: dict[str, Size]) -> Expression | None:
+    """An expression in which there are only numbers and sizes, as a polynomial."""
+    if not all(isinstance(f, Entry) and f.is_unit for f in e.factors()):
+        return None
+    return e.mapped(lambda f: atom(number(sizes[f.name])) if isinstance(f, Entry) else None)

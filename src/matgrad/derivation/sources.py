@@ -44,11 +44,10 @@ DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(
 
 
 class Values(NamedTuple):
-    """Inputs in index notation by name, the feedforward as a function of X, and what it asks about sizes."""
+    """Inputs in index notation by name, and the feedforward as a function of X."""
 
     inputs: dict[str, Any]
     feedforward: Callable[[Any], Any]
-    questions: Questions
 
 
 class Source:
@@ -58,7 +57,7 @@ class Source:
     feedforward: Feedforward
     functions: dict[str, str]  # the activation functions by their names in the equations, with their specifications
     initial: dict[str, float | None]  # what the inputs begin with, if that is known
-    values: Callable[[frozenset[str], bool], Values]  # of the inputs, for sizes that are 1, and whether numbers stay
+    values: Callable[[Symbols], Values]  # with the symbols of a judge
 
 
 class TextSource(Source):
@@ -151,16 +150,16 @@ class TextSource(Source):
             raise ValueError("expected a matrix, found a scalar")
         return value
 
-    def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
+    def values(self, a: Symbols) -> Values:
         """See `Source`."""
-        sizes = self._sizes(Symbols(ones).size)
+        sizes = self._sizes(a.size)
         inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
 
         def feedforward(X: Any) -> Any:
             return self._evaluated({**inputs, "X": X}, sizes, create_activation)["Y"]
 
         functions = {name: create_activation(f) for name, f in self.functions.items()}
-        return Values({**inputs, **functions}, feedforward, Questions())
+        return Values({**inputs, **functions}, feedforward)
 
 
 @contextmanager
@@ -255,17 +254,16 @@ class LayerSource(Source):
         found.inputs = sorted((leaves | set(wanted)) - {V for V, _ in found.equations}, key=lambda x: x.name)
         return found
 
-    def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
+    def values(self, a: Symbols) -> Values:
         """See `Source`."""
-        of_layer = Symbols(ones, keep_numbers)
-        layer = of_layer.layer(self.make, training=self.training)
-        values = _attributes(layer) | {"X": of_layer.symbols("X", of_layer.size("N"), layer.input_size)}
+        layer = a.layer(self.make, training=self.training)
+        values = _attributes(layer) | {"X": a.symbols("X", a.size("N"), layer.input_size)}
         for x in self.feedforward.inputs:
             if x.name == DRAWN:
                 Y: Any = layer.clone().feedforward(values["X"])
                 drawn = next(x.name for x in in_order([Y.value]) if is_drawn(x))
-                values[DRAWN] = symbols(drawn, *(n if is_one(n) else of_layer.size(n.name) for n in x.shape))
-        return Values(values, layer.feedforward, of_layer.questions)
+                values[DRAWN] = symbols(drawn, *(n if is_one(n) else a.size(n.name) for n in x.shape))
+        return Values(values, layer.feedforward)
 
 
 def _attributes(layer: Layer) -> dict[str, Any]:

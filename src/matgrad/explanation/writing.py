@@ -12,11 +12,11 @@ from pathlib import Path
 import matgrad
 from matgrad.explanation.passes import LOSS, Result
 from matgrad.inspection.equations import Equation, assignment, relative_path
+from matgrad.inspection.latex import Line, aligned, latex_equation, latex_function, update_lines
 from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
 from matgrad.program.program import Program, Value
 from matgrad.program.text import LatexPrinter, Printer
-from matgrad.typesetting.latex import Line, aligned, latex_equation, latex_function, update_lines
 
 
 @dataclass(frozen=True)

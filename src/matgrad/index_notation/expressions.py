@@ -15,7 +15,7 @@ import operator
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, reduce
 from itertools import count
@@ -38,6 +38,73 @@ class Index(NamedTuple):
         pairs = zip(self.name.split(TIMES), self.size.split(TIMES), strict=True)
         return () if self == FIRST else tuple(Index(*pair) for pair in pairs)
 
+    @property
+    def free(self) -> frozenset[Index]:
+        """The indices that it depends on: itself."""
+        return frozenset((self,))
+
+    def at(self, indices: Indices) -> Index:
+        """What is put for it."""
+        return indices.get(self, self)
+
+
+class Label(Index):
+    """t_i, an index that depends on others, as labels do: x_it_i is the entry that the label t_i of row i selects."""
+
+    label: str
+    arguments: tuple[Index, ...]
+
+    def __new__(cls, label: str, arguments: Sequence[Index], size: str) -> Label:
+        """The label of this name."""
+        self = super().__new__(cls, f"{checked_name(label)}({','.join(f'{i.name}:{i.size}' for i in arguments)})", size)
+        self.label, self.arguments = label, tuple(arguments)
+        return self
+
+    @property
+    def parts(self) -> tuple[Index, ...]:
+        """Itself."""
+        return (self,)
+
+    @property
+    def free(self) -> frozenset[Index]:
+        """The indices that it depends on."""
+        return frozenset[Index]().union(*(i.free for i in self.arguments))
+
+    def at(self, indices: Indices) -> Label:
+        """t_k, for t_i"""
+        return Label(self.label, [i.at(indices) for i in self.arguments], self.size)
+
+
+class Reversed(Index):
+    """N + 1 - i, for an index i of size N."""
+
+    inner: Index
+
+    def __new__(cls, i: Index) -> Reversed:
+        """The opposite of an index."""
+        self = super().__new__(cls, f"-{i.name}", i.size)
+        self.inner = i
+        return self
+
+    @property
+    def parts(self) -> tuple[Index, ...]:
+        """Itself."""
+        return (self,)
+
+    @property
+    def free(self) -> frozenset[Index]:
+        """The indices that it depends on."""
+        return self.inner.free
+
+    def at(self, indices: Indices) -> Index:
+        """The opposite of what is put for i."""
+        return opposite(self.inner.at(indices))
+
+
+def opposite(i: Index) -> Index:
+    """N + 1 - i, of which the opposite is i"""
+    return i.inner if isinstance(i, Reversed) else Reversed(i)
+
 
 _NAME = re.compile(r"[^\W_][\w.']*")  # of entries and indices; none of it has a meaning in keys
 _count = count()
@@ -50,6 +117,7 @@ class UndefinedError(ArithmeticError):
 
 
 Indices = Mapping[Index, Index]  # what is put for indices
+Colors = Mapping[Index, str]  # what stands for indices in shapes; other indices stand for themselves
 
 
 class Factor(ABC):
@@ -63,10 +131,15 @@ class Factor(ABC):
     height: int = 0
     is_positive = False  # whether it is known to be above 0
     is_unit = False  # whether it is a positive factor that leading monomials do not have: a size or an exponential
+    is_analytic = True  # whether it is an analytic function of entries: one without conditions and maxima
 
     @abstractmethod
     def derivative(self, variable: Factor) -> Expression:
         """The derivative with respect to an entry, such as x_ij."""
+
+    @abstractmethod
+    def shape(self, colors: Colors) -> str:
+        """The key with colors in place of indices: the same whatever the indices of a color, and inside, are called."""
 
     def mapped(self, change: Change) -> Expression:
         """The factor with change(e) in place of the expressions e inside it."""
@@ -92,6 +165,8 @@ class Factor(ABC):
 
 class Condition(Factor):
     """A factor that is 1 where a condition holds and 0 where it does not; it is its own square."""
+
+    is_analytic = False
 
     def derivative(self, variable: Factor) -> Expression:
         """0, except where the condition changes."""
@@ -139,6 +214,15 @@ class Expression:
     def key(self) -> str:
         """The canonical form as a string."""
         return " + ".join(sorted(f"{c}*{monomial_key(m)}" for m, c in self.terms.items())) or "0"
+
+    def shape(self, colors: Colors) -> str:
+        """The shapes of its terms."""
+        return " + ".join(sorted(f"{c}*{monomial_shape(m, colors)}" for m, c in self.terms.items()))
+
+    @cached_property
+    def is_analytic(self) -> bool:
+        """Whether it has neither conditions nor maxima, so that it is 0 almost nowhere, or everywhere."""
+        return all(f.is_analytic for f in self.factors())
 
     @property
     def constant(self) -> Fraction | None:
@@ -289,6 +373,11 @@ def monomial_key(m: Monomial) -> str:
     return "*".join(f.key if p == 1 else f"{f.key}^{p}" for f, p in m) or "1"
 
 
+def monomial_shape(m: Monomial, colors: Colors) -> str:
+    """The sorted shapes of its factors."""
+    return "*".join(sorted(f.shape(colors) if p == 1 else f"{f.shape(colors)}^{p}" for f, p in m))
+
+
 def product(powers: Iterable[tuple[Factor, Fraction]]) -> Expression:
     """The product of powers of factors: exponents of equal factors are added, and then rules are applied."""
     exponents: Powers = defaultdict(Fraction)
@@ -357,16 +446,19 @@ class Entry(Factor):
         variable: str = "",
     ) -> None:
         self.name, self.indices = checked_name(name), tuple(part for i in indices for part in i.parts)
-        self.free, self.variable = frozenset(self.indices), variable
+        self.free, self.variable = frozenset[Index]().union(*(i.free for i in self.indices)), variable
         self.is_positive, self.is_unit = is_positive or is_size, is_size
         mark = "#" if is_size else "+" if is_positive else ""
-        self.key = f"{name}{mark}[{','.join(f'{i.name}:{i.size}' for i in self.indices)}]"
-        if variable:
-            self.key += f"<{checked_name(variable)}>"
+        self.head = f"{name}{mark}" + (f"<{checked_name(variable)}>" if variable else "")
+        self.key = f"{self.head}[{','.join(f'{i.name}:{i.size}' for i in self.indices)}]"
+
+    def shape(self, colors: Colors) -> str:
+        """x_ij with colors"""
+        return f"{self.head}[{','.join(color(i, colors) for i in self.indices)}]"
 
     def substituted(self, indices: Indices) -> Expression:
         """x_kl, for x_ij"""
-        return of(self.at(*(indices.get(i, i) for i in self.indices)))
+        return of(self.at(*(i.at(indices) for i in self.indices)))
 
     def at(self, *indices: Index) -> Entry:
         """The entry of the same matrix with other indices."""
@@ -384,6 +476,15 @@ class Entry(Factor):
         return multiplied(map(delta, self.indices, variable.indices))
 
 
+def color(i: Index, colors: Colors) -> str:
+    """What stands for an index in a shape."""
+    if isinstance(i, Label):
+        return f"{i.label}({','.join(color(k, colors) for k in i.arguments)}):{i.size}"
+    if isinstance(i, Reversed):
+        return f"-{color(i.inner, colors)}"
+    return colors.get(i) or f"{i.name}:{i.size}"
+
+
 def size(name: str) -> Expression:
     """The number N of values of an index, which is 1 or more."""
     return multiplied(of(Entry(n, is_size=True)) for n in name.split(TIMES) if n != FIRST.size)
@@ -396,21 +497,44 @@ class Delta(Condition):
         assert i != j
         assert i.size == j.size
         self.i, self.j = sorted((i, j))
-        self.free = frozenset((i, j))
+        self.free = i.free | j.free
         self.key = f"[{self.i.name}:{self.i.size}={self.j.name}:{self.j.size}]"
+
+    def shape(self, colors: Colors) -> str:
+        """[i=j] with colors"""
+        return f"[{'='.join(sorted((color(self.i, colors), color(self.j, colors))))}]"
 
     def substituted(self, indices: Indices) -> Expression:
         """[k=l], for [i=j]"""
-        return delta(indices.get(self.i, self.i), indices.get(self.j, self.j))
+        return delta(self.i.at(indices), self.j.at(indices))
+
+    def solved(self, among: Container[Index]) -> Indices | None:
+        """What one of these indices, which may be i or j, is where the condition holds: the other one."""
+        for k, other in ((self.j, self.i), (self.i, self.j)):
+            if isinstance(k, Reversed):  # i = N + 1 - j
+                k, other = opposite(k), opposite(other)
+            if k in among and k not in other.free:
+                return {k: other}
+        return None
 
     def rewritten(self, powers: Powers) -> Expression | None:
-        """[i=j]·f(j) = [i=j]·f(i)"""
+        """[i=j]·f(j) = [i=j]·f(i), and [t_i=j]·f(j) = [t_i=j]·f(t_i) for a label t_i"""
         others = tuple((f, p) for f, p in powers.items() if f is not self)
-        if not any(self.j in f.free for f, _ in others):
+        indices = self.solved([k for k in (self.j, self.i) if k in self.free])
+        if indices is None or not any(k in f.free for f, _ in others for k in indices):
             return None
-        return substituted(others, {self.j: self.i}) * of(self)
+        return substituted(others, indices) * of(self)
 
 
 def delta(i: Index, j: Index) -> Expression:
     """[i=j]; of pairs, the product of those of their parts"""
-    return multiplied(of(Delta(k, l)) for k, l in zip(i.parts, j.parts, strict=True) if k != l)
+    return multiplied(_delta(k, l) for k, l in zip(i.parts, j.parts, strict=True) if k != l)
+
+
+def _delta(i: Index, j: Index) -> Expression:
+    """[i=j]; if one of them is reversed, it is the greater one."""
+    if isinstance(j, Reversed):
+        i, j = opposite(i), opposite(j)
+    if isinstance(i, Reversed) and opposite(i) < j:
+        i, j = opposite(j), opposite(i)
+    return of(Delta(i, j))

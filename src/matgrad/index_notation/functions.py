@@ -12,30 +12,28 @@ from functools import reduce
 from typing import Any
 
 from matgrad.foundation.numbers import recognized
+from matgrad.index_notation.conditions import first_coefficient, step
 from matgrad.index_notation.expressions import (
     ONE,
     ZERO,
     Change,
-    Condition,
+    Colors,
     Expression,
     Factor,
     Index,
     Monomial,
-    Powers,
     UndefinedError,
     as_expression,
     checked_name,
-    monomial_key,
     multiplied,
     new_index,
     of,
-    product,
     total,
 )
 from matgrad.index_notation.powers import PI, Base, Constant, parts, power, prime_factors
 from matgrad.index_notation.sums import summed
 
-KNOWN = ("exp", "log", "erf", "step", "max")
+KNOWN = ("exp", "log", "erf", "sin", "cos", "step", "max")
 
 
 class Function:
@@ -65,6 +63,11 @@ class Applied(Factor):
         self.function, self.argument = function, argument
         self.key, self.free, self.height = f"{function.name}({argument.key})", argument.free, argument.height
         self.is_positive = self.is_unit = function.is_positive
+        self.is_analytic = argument.is_analytic
+
+    def shape(self, colors: Colors) -> str:
+        """f with the shape of e."""
+        return f"{self.function.name}({self.argument.shape(colors)})"
 
     def mapped(self, change: Change) -> Expression:
         """f of another expression."""
@@ -83,11 +86,14 @@ def arbitrary(name: str) -> Function:
     return Function(checked_name(name), lambda e: arbitrary(f"{name}'")(e))
 
 
+INFINITE = Constant("∞")  # a number above all others; where it is taken from itself, nothing is known
+
+
 # -- exponentials and logarithms ---------------------------------------------------------------
 
 
 def _exp(e: Expression) -> Expression:
-    """exp(a + c·b) = exp(a)·exp(b)^c, and exp(c·log(a)) = a^c"""
+    """exp(a + c·b) = exp(a)·exp(b)^c, exp(c·log(a)) = a^c, and exp(a - ∞) = 0"""
 
     def of_term(m: Monomial, c: Fraction) -> Expression:
         match m:
@@ -95,6 +101,8 @@ def _exp(e: Expression) -> Expression:
                 return power(a, c)
         return of(Applied(exp, Expression({m: Fraction(1)})), c)
 
+    if any(c < 0 and INFINITE in dict(m) and all(f.is_positive for f, _ in m) for m, c in e.terms.items()):
+        return ZERO
     return multiplied(of_term(m, c) for m, c in e.terms.items())
 
 
@@ -120,14 +128,19 @@ exp: Function = Function("exp", lambda e: exp(e), _exp, is_positive=True)
 log: Function = Function("log", lambda e: power(e, Fraction(-1)), _log)
 
 
-def _erf(e: Expression) -> Expression | None:
-    """erf(0) = 0, and erf(-e) = -erf(e)"""
-    if not e:
-        return ZERO
-    return None if _first_coefficient(e) > 0 else -erf(-e)
+def _odd(f: Callable[[], Function]) -> Callable[[Expression], Expression | None]:
+    """f(0) = 0, and f(-e) = -f(e)"""
+    return lambda e: (None if first_coefficient(e) > 0 else -f()(-e)) if e else ZERO
 
 
-erf: Function = Function("erf", lambda e: power(PI, Fraction(-1, 2)) * exp(-e * e) * 2, _erf)
+def _cos(e: Expression) -> Expression | None:
+    """cos(0) = 1, and cos(-e) = cos(e)"""
+    return (None if first_coefficient(e) > 0 else cos(-e)) if e else ONE
+
+
+erf: Function = Function("erf", lambda e: power(PI, Fraction(-1, 2)) * exp(-e * e) * 2, _odd(lambda: erf))
+sin: Function = Function("sin", lambda e: cos(e), _odd(lambda: sin))
+cos: Function = Function("cos", lambda e: -sin(e), _cos)
 
 
 def tanh(e: Expression) -> Expression:
@@ -147,51 +160,20 @@ def raised(e: Expression, p: Expression) -> Expression:
     return power(e, p.constant)
 
 
-class Step(Condition):
-    """[e ≥ 0]"""
-
-    def __init__(self, argument: Expression) -> None:
-        self.argument = argument
-        self.key, self.free, self.height = f"step({argument.key})", argument.free, argument.height
-
-    def mapped(self, change: Change) -> Expression:
-        """[e ≥ 0] for another e."""
-        return step(change(self.argument))
-
-    def rewritten(self, powers: Powers) -> Expression | None:
-        """[a ≥ 0]·[b ≥ 0] is 0 if a + b < 0, and [b ≥ 0] if a > b."""
-        for f in (f for f in powers if isinstance(f, Step) and f is not self):
-            if (-self.argument - f.argument).is_positive:
-                return ZERO
-            if (self.argument - f.argument).is_positive:
-                return product((g, p) for g, p in powers.items() if g is not self)
-        return None
-
-
-def step(e: Expression) -> Expression:
-    """[e ≥ 0], which does not change with positive factors of e."""
-    if (cases := e.by_cases(step)) is not None:
-        return cases
-    e = e * product((f, -p) for f, p in e.content(lambda f: f.is_positive).items())
-    if not e or e.is_positive:
-        return ONE
-    if (-e).is_positive:
-        return ZERO
-    return of(Step(e.scaled(1 / abs(_first_coefficient(e)))))
-
-
-def _first_coefficient(e: Expression) -> Fraction:
-    return e.terms[min(e.terms, key=monomial_key)]
-
-
 class Maximum(Factor):
     """max_k e, for an expression e every term of which depends on k; the name of k has the height in it."""
+
+    is_analytic = False
 
     def __init__(self, k: Index, argument: Expression, height: int) -> None:
         self.index, self.argument, self.height = k, argument, height
         self.free = self.argument.free - {k}
         self.is_positive = argument.is_positive
         self.key = f"max{{{k.name}:{k.size}}}({argument.key})"
+
+    def shape(self, colors: Colors) -> str:
+        """The shape of e, with the size for k."""
+        return f"max({self.argument.shape({**colors, self.index: self.index.size})})"
 
     def mapped(self, change: Change) -> Expression:
         """The maximum of another expression."""
@@ -227,7 +209,7 @@ def _maximum(k: Index, e: Expression) -> Expression:
     inside = (e - outside).substituted({k: name})
     if not inside:
         return outside
-    c = abs(_first_coefficient(inside))
+    c = abs(first_coefficient(inside))
     return outside + of(Maximum(name, inside.scaled(1 / c), height)).scaled(c)
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from matgrad.index_notation.expressions import (
     ZERO,
     Change,
+    Colors,
     Expression,
     Factor,
     Monomial,
@@ -105,7 +106,7 @@ class Base(Factor):
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
         self.key, self.free, self.height = f"({expression.key})", expression.free, expression.height
-        self.is_positive = expression.is_positive
+        self.is_positive, self.is_analytic = expression.is_positive, expression.is_analytic
         lead, units = leading(expression)
         self.lead, self.sign = dict(lead), expression.terms[lead]
         self.rest = expression - Expression({lead: self.sign})
@@ -113,6 +114,10 @@ class Base(Factor):
         self.is_reducible = bool(lead) and not units and abs(self.sign) == 1 and min(exponents) > 0
         # of a lead of units, which always have inverses, only one counts
         self.divisor = dict(lead[:1]) if all(f.is_unit for f in self.lead) else self.lead
+
+    def shape(self, colors: Colors) -> str:
+        """The shape of the sum."""
+        return f"({self.expression.shape(colors)})"
 
     def mapped(self, change: Change) -> Expression:
         """Another sum."""
@@ -159,6 +164,10 @@ class Constant(Factor):
 
     def __init__(self, name: str) -> None:
         self.name, self.key = name, name
+
+    def shape(self, colors: Colors) -> str:
+        """Its name."""
+        return self.name
 
     def derivative(self, variable: Factor) -> Expression:
         """0"""

@@ -7,24 +7,25 @@ with new indices.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import groupby, permutations
 from itertools import product as combinations
 from math import factorial, prod
-from typing import Any
 
 from matgrad.index_notation.expressions import (
     Change,
+    Colors,
     Delta,
     Expression,
     Factor,
     Index,
     Monomial,
+    Reversed,
     UndefinedError,
     is_natural,
     monomial_key,
+    monomial_shape,
     multiplied,
     new_index,
     of,
@@ -36,7 +37,7 @@ from matgrad.index_notation.expressions import (
 from matgrad.index_notation.powers import Base
 
 Bound = frozenset[Index]  # the indices of a sum
-FEW, MANY = 24, 5040  # orders of the indices of a sum that are tried in any case, and those that are too many
+MANY = 5040  # orders of the indices of a sum that are too many
 
 
 class Sum(Factor):
@@ -46,7 +47,12 @@ class Sum(Factor):
         self.bound, self.body, self.height = bound, body, height
         self.free = frozenset[Index]().union(*(f.free for f, _ in body)) - frozenset(bound)
         self.is_positive = all(f.is_positive for f, _ in body)
+        self.is_analytic = all(f.is_analytic for f, _ in body)
         self.key = f"Σ{{{','.join(f'{i.name}:{i.size}' for i in bound)}}}({monomial_key(body)})"
+
+    def shape(self, colors: Colors) -> str:
+        """The shape of what is summed, with sizes for the indices of the sum."""
+        return f"Σ({monomial_shape(self.body, {**colors, **{i: i.size for i in self.bound}})})"
 
     def opened(self) -> tuple[Bound, Expression]:
         """New indices, and what is summed over them."""
@@ -56,7 +62,7 @@ class Sum(Factor):
     def mapped(self, change: Change) -> Expression:
         """The sum of another expression."""
         bound, body = self.opened()
-        return _closed(bound, change(body))
+        return summed_over(bound, change(body))
 
     def derivative(self, variable: Factor) -> Expression:
         """∂(Σ_k e)/∂x = Σ_k ∂e/∂x"""
@@ -66,11 +72,11 @@ class Sum(Factor):
 def summed(e: Callable[[Index], Expression], over: str) -> Expression:
     """Σ_k e(k), for k = 1, …, over; over a product of sizes, it is the sum over both"""
     k = new_index(over)
-    return _closed(k.parts, e(k)) if k.parts else e(k)
+    return summed_over(k.parts, e(k)) if k.parts else e(k)
 
 
-def _closed(bound: Iterable[Index], e: Expression) -> Expression:
-    """Σ_kl e, term by term."""
+def summed_over(bound: Iterable[Index], e: Expression) -> Expression:
+    """Σ_kl e, over these indices, term by term."""
     return total(_closed_term(frozenset(bound), m).scaled(c) for m, c in e.terms.items())
 
 
@@ -78,20 +84,30 @@ def _closed_term(bound: Bound, m: Monomial) -> Expression:
     """The first rule that applies to Σ_kl m; the last is that it is a product of sums over connected indices."""
     for f, p in m:
         others = tuple((g, q) for g, q in m if g is not f)
-        if isinstance(f, Delta) and f.free & bound:  # Σ_k [k=i]·e(k) = e(i)
-            k, i = (f.j, f.i) if f.j in bound else (f.i, f.j)
-            return _closed(bound - {k}, substituted(others, {k: i}))
+        if isinstance(f, Delta) and (solved := f.solved(bound)):  # Σ_k [k=i]·e(k) = e(i)
+            return summed_over(bound - solved.keys(), substituted(others, solved))
         if isinstance(f, Sum) and is_natural(p) and f.free & bound:  # Σ_k e(k)·Σ_l f(k, l) = Σ_kl e(k)·f(k, l)
             opened = [f.opened() for _ in range(int(p))]
             body = multiplied([product(others), *(e for _, e in opened)])
-            return _closed(bound.union(*(indices for indices, _ in opened)), body)
+            return summed_over(bound.union(*(indices for indices, _ in opened)), body)
+    for k in bound:  # Σ_k e(k) = Σ_k e(N + 1 - k)
+        if Reversed(k).name in monomial_key(m):
+            turned = substituted(m, {k: Reversed(k)})
+            if _opposites(turned) < _opposites(Expression({m: Fraction(1)})):
+                return summed_over(bound, turned)
     # the indices of denominators last: sums over the others may cancel against them
     last = bound & frozenset[Index]().union(*(f.free for f, _ in _denominators(m)))
     if last and last != bound:
         inner = _connected_sums(bound - last, m)
         if [_denominators(n) for n in inner.terms] != [_denominators(m)]:
-            return _closed(last, inner)
+            return summed_over(last, inner)
     return _connected_sums(bound, m)
+
+
+def _opposites(e: Expression) -> tuple[int, str]:
+    """The number of opposites of indices in an expression, and what tells those with the same number apart."""
+    shape = e.shape({i: i.size for i in e.free})
+    return shape.count("-"), shape
 
 
 def _denominators(m: Monomial) -> set[tuple[Factor, Fraction]]:
@@ -129,25 +145,31 @@ def _sum(bound: Bound, m: Monomial) -> Expression:
 
 
 def _orders(bound: Bound, m: Monomial) -> Iterator[list[Index]]:
-    """The indices, by size, in every order; if these are too many, only where their roles are the same."""
-    groups = _by(lambda i: (i.size,), bound)
-    if prod(factorial(len(group)) for group in groups) > FEW:
-        groups = _by(lambda i: (i.size, _role(i, bound, m)), bound)
+    """The indices, by size and color, in every order where these are the same."""
+    groups = _by(_colors(bound, m))
     if prod(factorial(len(group)) for group in groups) > MANY:
         raise UndefinedError(f"a sum over {len(bound)} indices has too many forms")
     for orders in combinations(*map(permutations, groups)):
         yield [i for order in orders for i in order]
 
 
-def _by(key: Callable[[Index], tuple[Any, ...]], indices: Bound) -> list[list[Index]]:
-    return [list(group) for _, group in groupby(sorted(indices, key=key), key)]
+def _colors(bound: Bound, m: Monomial) -> Colors:
+    """The roles of indices in a monomial, whatever they are called: refined until no more of them differ."""
+    colors: Colors = {i: i.size for i in bound}
+    number = len(set(colors.values()))
+    while number < len(bound):
+        roles = {i: f"{i.size}·{monomial_shape(_with(i, m), {**colors, i: '*'})}" for i in bound}
+        ranks = {role: rank for rank, role in enumerate(sorted(set(roles.values())))}
+        colors = {i: f"{i.size}·{ranks[role]:02}" for i, role in roles.items()}
+        if len(ranks) == number:
+            break
+        number = len(ranks)
+    return colors
 
 
-def _role(i: Index, bound: Bound, m: Monomial) -> list[str]:
-    """Where an index occurs in a monomial, whatever the names of the other indices of the sum."""
-    names = {j.name: "*" if j == i else "_" for j in bound}
+def _with(i: Index, m: Monomial) -> Monomial:
+    return tuple((f, p) for f, p in m if i in f.free)
 
-    def blanked(match: re.Match[str]) -> str:
-        return f"{names.get(match[1], match[1])}:"
 
-    return sorted(re.sub(r"([\w~.']+):", blanked, f"{f.key}^{p}") for f, p in m if i in f.free)
+def _by(key: Colors) -> list[list[Index]]:
+    return [list(group) for _, group in groupby(sorted(key, key=key.__getitem__), key.__getitem__)]

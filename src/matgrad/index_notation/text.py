@@ -7,17 +7,20 @@ from fractions import Fraction
 from typing import Any
 
 from matgrad.foundation.notation import function_symbol, parenthesized, symbol
+from matgrad.index_notation.conditions import Flag, Order, Step
 from matgrad.index_notation.expressions import (
     Delta,
     Entry,
     Expression,
     Factor,
     Index,
+    Label,
     Monomial,
+    Reversed,
     is_natural,
     monomial_key,
 )
-from matgrad.index_notation.functions import Applied, Maximum, Step
+from matgrad.index_notation.functions import Applied, Maximum
 from matgrad.index_notation.powers import Base
 from matgrad.index_notation.sums import Sum
 
@@ -67,15 +70,20 @@ class Text:
         """A factor, with letters for the indices that it binds."""
 
         def name(i: Index) -> str:
-            return names.get(i, i.name)
+            if isinstance(i, Reversed):
+                return f"-{name(i.inner)}"
+            return self.entry(i.label, list(map(name, i.arguments))) if isinstance(i, Label) else names.get(i, i.name)
 
         match f:
-            case Entry():
+            case Entry() | Flag():
                 return self.entry(f.name, [name(i) for i in f.indices])
+            case Order():
+                return self.condition(f"{name(f.i)}{f' + {f.d - 1}' if f.d > 1 else ''} < {name(f.j)}")
             case Delta():
                 return self.condition(f"{name(f.i)}={name(f.j)}")
             case Step():
-                return self.condition(self.at_least_zero(self.expression(f.argument, names)))
+                relation = self.at_least_zero if f.relation == "≥" else "{} > 0".format
+                return self.condition(relation(self.expression(f.argument, names)))
             case Applied():
                 return self.applied(f.function.name, self.expression(f.argument, names))
             case Base():
@@ -111,8 +119,8 @@ class Text:
         return str(p) if is_natural(p) else f"({p})"
 
     def entry(self, name: str, indices: list[str]) -> str:
-        """name_ij"""
-        return name + ("_" + "".join(indices) if indices else "")
+        """name_ij, or name_i,t_i if an index has indices itself"""
+        return name + ("_" + ("," if any("_" in i for i in indices) else "").join(indices) if indices else "")
 
     def over(self, what: str, indices: Iterable[str], x: str) -> str:
         """Σ_k x, or max_k(x)"""

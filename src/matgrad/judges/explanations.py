@@ -17,6 +17,7 @@ from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor,
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
 from matgrad.inspection.equations import Equation
+from matgrad.inspection.latex import latex_equation
 from matgrad.inspection.observing import observed
 from matgrad.inspection.variables import drop_gradients, input_changed
 from matgrad.inspection.verdicts import Check, suffixed
@@ -25,7 +26,6 @@ from matgrad.judges.index_judge import Symbols, chained, entry_of, put, slope_of
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import IndexMatrix
 from matgrad.program.program import Value
-from matgrad.typesetting.latex import latex_equation
 
 Definition = tuple[IndexMatrix, IndexMatrix]  # symbols, and what they stand for
 Written = Callable[[Text], str]  # a part of an equation, written by a writer of text or of LaTeX

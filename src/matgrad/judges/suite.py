@@ -27,6 +27,7 @@ from typing import Any
 from matgrad import layers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
+from matgrad.inspection.latex import latex_document, latex_equation, latex_function
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.judges import explanations
 from matgrad.judges.algebra import Subject, made
@@ -39,7 +40,6 @@ from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.optimizers import OPTIMIZERS, Optimizer
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import lookup
-from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
 
 ALL_SIZES, SYMPY, NUMBERS = "all sizes", "SymPy", "numbers"
 JUDGES = {ALL_SIZES: "index_judge", SYMPY: "sympy_judge", NUMBERS: "numbers_judge"}  # with their modules

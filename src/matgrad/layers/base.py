@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from matgrad.backends import Backend, backend_of, convert
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Matrix, size_of
 from matgrad.foundation.numbers import check_size
-from matgrad.layers.state import Places, State, flattened, matrices_of, put
+from matgrad.layers.state import State, matrices_of, places_of, put, taken
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
 from matgrad.sparse.growing import Rewiring
 from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
@@ -115,27 +115,17 @@ class LayerBase:
 
         What belongs to part i has a name such as 'i.W' or 'i.W.delta'. See `matgrad.layers.state`.
         """
-        return flattened({name: getattr(*place) for name, place in self._places().items()})
+        return taken(places_of(self.walk()))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Replace the entries in `state`, which are some of `self.state()`; sparse values come with their support.
 
         A sparse matrix becomes dense if `state` has all of its elements, without a support.
         """
-        places = self._places()
+        places = places_of(self.walk())
         if not state.keys() <= places.keys() and (unknown := sorted(state.keys() - (known := self.state()).keys())):
             raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(known)}")
         put(state, places)
-
-    def _places(self, name: str = "") -> Places:
-        """The place of each entry of the state, whose names begin with that of the layer if it has one."""
-        found: Places = {}
-        for path, layer in self.walk(name):
-            prefix = f"{path}." if path else ""
-            found |= {prefix + name: (layer, name) for name in (*layer.parameters, *layer.buffers)}
-            for name, optimizer in layer._optimizers.items():
-                found |= {f"{prefix}{name}.{key}": (optimizer, key) for key in optimizer.state_names}
-        return found
 
     def to(self, backend: Backend, dtype: str | None = None, device: str | None = None) -> None:
         """Move the state to another backend, element type or device; batch matrices are dropped."""
@@ -271,8 +261,7 @@ def check_input(layers: Sequence[Layer], X: Matrix, like: Matrix) -> None:
             advice = "put a linear layer before it, or give a dense X, such as X.toarray()"
             raise TypeError(f"layer 1, {first!r}, cannot take a sparse X, which it would make dense; {advice}")
     if len(X.shape) != 2 or X.shape[1] != first.input_size:
-        sizes = " × ".join(map(str, X.shape))
-        raise ValueError(f"expected a batch X of size N × {first.input_size}, found {sizes}")
+        raise ValueError(f"expected a batch X of size N × {first.input_size}, found {size_of(X)}")
     if X.shape[0] == 0:
         raise ValueError("the batch X is empty: expected at least one example")
     if (dtype := backend.dtype(values_of(X))) != backend.dtype(like):

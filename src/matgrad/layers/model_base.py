@@ -19,7 +19,7 @@ from matgrad.foundation.numbers import Generator
 from matgrad.layers.base import check_input, check_sharing
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
-from matgrad.layers.state import Places, State, matrices_of, put, sized_by_supports
+from matgrad.layers.state import State, matrices_of, places_of, put, sized_by_supports, taken
 from matgrad.layers.weights import WeightedLayer, largest_supports, with_densities
 from matgrad.sparse.densities import format_density, random_support
 from matgrad.sparse.matrix import SparseMatrix, values_of
@@ -134,7 +134,7 @@ class ModelBase:
     # -- state --------------------------------------------------------------------------------
     def state(self) -> State:
         """Everything that training changes, by name: '3.W' and '3.W.delta' in layer 3, '3.1.W' in its first part, …"""
-        return {f"{i}.{name}": X for i, layer in enumerate(self.layers, start=1) for name, X in layer.state().items()}
+        return taken(places_of(self.walk()))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Replace the whole state; names and sizes must be exactly those of `self.state()`.
@@ -153,10 +153,7 @@ class ModelBase:
                 shape = (1, state[support].nnz) if support in state else own[support].shape
             if tuple(X.shape) != tuple(shape):
                 raise ValueError(f"{problem}: {name} is {tuple(X.shape)}, expected {tuple(shape)}")
-        places: Places = {}
-        for i, layer in enumerate(self.layers, start=1):
-            places |= layer._places(str(i))
-        put(state, places)
+        put(state, places_of(self.walk()))
 
     def clone(self) -> Self:
         """A model that shares the matrices of this one; assigning to its attributes leaves this one as it is."""

@@ -6,11 +6,14 @@ parameters (``3.W.support``); their matrices have one value per stored element.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
+
+if TYPE_CHECKING:
+    from matgrad.layers.layer import Layer
 
 State = dict[str, Any]
 Places = dict[str, tuple[Any, str]]  # of the entries: a layer or an optimizer, and the name of its attribute
@@ -30,6 +33,22 @@ def supports_of(state: Mapping[str, Any]) -> dict[str, Support]:
 def copied(state: Mapping[str, Any]) -> State:
     """The state in matrices of its own; supports never change."""
     return {name: 1 * X for name, X in matrices_of(state).items()} | supports_of(state)
+
+
+def places_of(layers: Iterable[tuple[str, Layer]]) -> Places:
+    """The place of each entry of the state of layers and parts, whose names precede those of their attributes."""
+    found: Places = {}
+    for path, layer in layers:
+        prefix = f"{path}." if path else ""
+        found |= {prefix + name: (layer, name) for name in (*layer.parameters, *layer.buffers)}
+        for name, optimizer in layer._optimizers.items():
+            found |= {f"{prefix}{name}.{key}": (optimizer, key) for key in optimizer.state_names}
+    return found
+
+
+def taken(places: Places) -> State:
+    """The entries of the state in these places."""
+    return flattened({name: getattr(*place) for name, place in places.items()})
 
 
 def flattened(matrices: Mapping[str, Any]) -> State:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import Matrix, Scalar, size_of
 from matgrad.layers.base import check_sharing
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, copied
@@ -179,7 +179,6 @@ def check_targets(Y: Matrix, T: Matrix) -> None:
     """Raise an error if the targets differ from the output in backend, size or dtype."""
     backend = backend_of(Y, T)
     if tuple(Y.shape) != tuple(T.shape):
-        sizes = (" × ".join(map(str, A.shape)) for A in (Y, T))
-        raise ValueError("the output is {} and the targets are {}: expected equal sizes".format(*sizes))
+        raise ValueError(f"the output is {size_of(Y)} and the targets are {size_of(T)}: expected equal sizes")
     if backend.dtype(Y) != backend.dtype(T):
         raise TypeError(f"the targets are {backend.dtype(T)} but the model is {backend.dtype(Y)}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import Backend, backend_of
-from matgrad.backends.base import Array, Scalar
+from matgrad.backends.base import Array, Scalar, size_of
 
 
 def _undefined(*arguments: Any, **options: Any) -> Any:
@@ -43,7 +43,7 @@ class SparseBackend(Backend):
     def product_on(self, W: Array, A: Array, B: Array) -> Array:
         (K, D), N = W.shape, A.shape[1]
         if (A.shape[0], *B.shape) != (K, N, D):
-            found = " and ".join(" × ".join(map(str, X.shape)) for X in (A, B))
+            found = f"{size_of(A)} and {size_of(B)}"
             raise ValueError(f"product_on: expected {K} × N and N × {D} matrices for {W}, found {found}")
         return W.product_on(A, B.to_dense() if backend_of(B) is self else B)
 

@@ -5,13 +5,12 @@ A density is the fraction of a layer's weights that is stored, in (0, 1].
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from matgrad.foundation.numbers import Generator, check_size, generator
+from matgrad.foundation.numbers import Generator, check_number, check_size, generator
 from matgrad.sparse.support import LARGEST, Support
 from matgrad.specifications.parsing import Items, create, parse_numbers
 
@@ -24,8 +23,7 @@ def erdos_renyi_densities(sizes: Sequence[int], overall: float, power: float = 1
     are equal. A layer whose density would exceed 1 is dense, and the other layers share the rest.
     """
     check_density("overall density", overall)
-    if not 0 <= power < math.inf:
-        raise ValueError(f"power: expected a number of 0 or more, found {power}")
+    check_number("power", power)
     for position, size in enumerate(sizes, start=1):
         if check_size(f"layer size {position}", size) > LARGEST:
             raise ValueError(f"layer size {position}: expected at most {LARGEST}, found a larger one")

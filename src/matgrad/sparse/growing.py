@@ -13,6 +13,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array
+from matgrad.foundation.numbers import check_number, check_size
 from matgrad.sparse.pruning import smallest
 from matgrad.sparse.support import Support, distinct
 from matgrad.specifications.parsing import describe, resolve
@@ -77,11 +78,7 @@ class MomentumGrow(Grow):
     """
 
     def __init__(self, mu: float = 0.9, batches: int = 8) -> None:
-        if not 0 <= mu < 1:
-            raise ValueError(f"mu: expected a number in [0, 1), found {mu}")
-        if batches < 1:
-            raise ValueError(f"batches: expected 1 or more, found {batches}")
-        self.mu, self.batches = mu, batches
+        self.mu, self.batches = check_number("mu", mu, "a number in [0, 1)"), check_size("batches", batches)
 
     def __call__(self, site: Site, count: int) -> np.ndarray:
         A = np.hstack([self.mu**i * A for i, (A, _) in enumerate(site.factors)])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import Backend, backend_of, register_matrix_type
-from matgrad.backends.base import DTYPES, Array, Scalar
+from matgrad.backends.base import DTYPES, Array, Scalar, size_of
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import as_number
 from matgrad.sparse.backend import SparseBackend
@@ -37,7 +37,7 @@ class _Operand:
         backend = backend_of(self.values, B)
         m, n = self.shape
         if len(B.shape) != 2 or B.shape[0] != n:
-            raise ValueError(f"a sparse {m} × {n} matrix times one of size {_sizes(B)}: the inner sizes differ")
+            raise ValueError(f"a sparse {m} × {n} matrix times one of size {size_of(B)}: the inner sizes differ")
         return backend
 
     def __array__(self, *arguments: Any, **options: Any) -> np.ndarray:
@@ -54,7 +54,7 @@ class SparseMatrix(_Operand):
     def __init__(self, support: Support, values: Array) -> None:
         backend_of(values)
         if tuple(values.shape) != (1, support.nnz):
-            raise ValueError(f"values: expected size 1 × {support.nnz} for {support}, found {_sizes(values)}")
+            raise ValueError(f"values: expected size 1 × {support.nnz} for {support}, found {size_of(values)}")
         self.support, self.values, self.shape = support, values, support.shape
 
     @classmethod
@@ -64,7 +64,7 @@ class SparseMatrix(_Operand):
         B = backend.to_numpy(A)
         support = Support.from_mask(B != 0) if support is None else support
         if support.shape != tuple(A.shape):
-            raise ValueError(f"{support}: expected a support of size {_sizes(A)}")
+            raise ValueError(f"{support}: expected a support of size {size_of(A)}")
         return cls(support, backend.from_numpy(B[support.row_indices(), support.columns][None], backend.device(A)))
 
     @classmethod
@@ -194,7 +194,7 @@ def restricted(X: Array, support: Support) -> SparseMatrix:
     if not isinstance(X, SparseMatrix):
         return SparseMatrix.from_dense(X, support)
     if support.shape != X.shape:
-        raise ValueError(f"{support}: expected a support of size {_sizes(X)}")
+        raise ValueError(f"{support}: expected a support of size {size_of(X)}")
     backend = backend_of(X.values)
     values = backend.to_numpy(X.values)[0]
     _, place, from_place = np.intersect1d(support.flat(), X.support.flat(), assume_unique=True, return_indices=True)
@@ -208,10 +208,6 @@ def _scalar(c: Any) -> Scalar:
     if isinstance(c, _Operand) or tuple(getattr(c, "shape", ())) != ():
         raise TypeError(f"expected a scalar as factor of a sparse matrix, found {type(c).__name__}; use hadamard")
     return as_number(c)
-
-
-def _sizes(X: Array) -> str:
-    return " × ".join(map(str, X.shape))
 
 
 _backend = SparseBackend()  # type: ignore[abstract]  # the operations it lacks raise TypeError

@@ -54,9 +54,7 @@ class ThresholdPrune(Prune):
     """The weights w with |w| < t"""
 
     def __init__(self, t: float) -> None:
-        if not t >= 0:
-            raise ValueError(f"t: expected a threshold of 0 or more, found {t}")
-        self.t = t
+        self.t = check_number("t", t)
 
     def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
         if scale != 1:

@@ -48,20 +48,9 @@ class Support:
         by_columns = csr_array((places, self.columns, self.starts.astype(np.int32)), shape=self.shape).tocsc()
         return _fixed(by_columns.indptr.astype(np.int64), by_columns.indices, by_columns.data)
 
-    @property
-    def column_starts(self) -> np.ndarray:
-        """Where the elements of each column start, in column order."""
-        return self._by_columns[0]
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The row of every element, in column order."""
-        return self._by_columns[1]
-
-    @property
-    def positions(self) -> np.ndarray:
-        """The place in row order of every element, in column order."""
-        return self._by_columns[2]
+    column_starts = property(lambda self: self._by_columns[0], doc="Where the elements of each column start.")
+    rows = property(lambda self: self._by_columns[1], doc="The row of every element, in column order.")
+    positions = property(lambda self: self._by_columns[2], doc="The place in row order of every element.")
 
     # -- other ways to make one ---------------------------------------------------------------
     @classmethod
@@ -149,6 +138,9 @@ class Support:
         """Slices of the elements, so short that a matrix with N columns and a row per element stays small."""
         size = max(1, CHUNK // max(N, 1))
         return (slice(k, min(k + size, self.nnz)) for k in range(0, self.nnz, size))
+
+    def __reduce__(self) -> Any:
+        return Support, (self.shape, self.starts, self.columns)  # without what is cached, such as tensors on a device
 
     def __copy__(self, memo: Any = None) -> Support:
         return self  # it is immutable

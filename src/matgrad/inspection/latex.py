@@ -3,7 +3,7 @@ r"""LaTeX of the equations that run, generated from the source of layers, losses
 Nothing is typed twice: a method is read statement by statement. ``super().backpropagate(Z, DZ)`` continues in the base
 class with DZ as its DY, ``N, K = Z.shape`` gives sizes their symbols, a variable that is updated from itself gets a
 prime, and what only unpacks or stores is left out, as is a parameter that is None by default, such as the weights of a
-loss. `matgrad.typesetting.expressions` has the notation of the paper's table.
+loss. `matgrad.inspection.typesetter` has the notation of the paper's table.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.notation import document, escape, function_symbol, is_word, number, symbol
 from matgrad.inspection.equations import METHODS, Equation, executed, source_of
+from matgrad.inspection.typesetter import UNKNOWN, SizeSymbols, Term, Typesetter, known
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
-from matgrad.typesetting.expressions import UNKNOWN, SizeSymbols, Term, Typesetter, known
 
 NONE = Term(number(None), value=None)
 

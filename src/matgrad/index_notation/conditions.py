@@ -1,0 +1,166 @@
+"""Conditions [e ≥ 0], [e > 0] and [j - i ≥ d], and flags, as factors: 1 where they hold and 0 where they do not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from matgrad.index_notation.expressions import (
+    ONE,
+    ZERO,
+    Change,
+    Colors,
+    Condition,
+    Expression,
+    Index,
+    Indices,
+    Powers,
+    Reversed,
+    checked_name,
+    color,
+    monomial_key,
+    monomial_shape,
+    of,
+    opposite,
+    product,
+)
+
+
+class Step(Condition):
+    """[e ≥ 0]"""
+
+    relation = "≥"
+
+    def __init__(self, argument: Expression) -> None:
+        self.argument = argument
+        self.key, self.free, self.height = f"[{argument.key}{self.relation}0]", argument.free, argument.height
+
+    def shape(self, colors: Colors) -> str:
+        """The condition with the shape of e."""
+        return f"[{self.argument.shape(colors)}{self.relation}0]"
+
+    def mapped(self, change: Change) -> Expression:
+        """[e ≥ 0] for another e."""
+        return step(change(self.argument))
+
+    def rewritten(self, powers: Powers) -> Expression | None:
+        """[a ≥ 0]·[b ≥ 0] is 0 if a + b < 0, [b ≥ 0] if a > b, and [a ≥ 0] + [b ≥ 0] - 1 if a + b > 0."""
+        for f in (f for f in powers if isinstance(f, Step) and f is not self):
+            a, b = self.argument, f.argument
+            if (-a - b).is_positive:
+                return ZERO
+            if (a - b).is_positive:
+                return product((g, p) for g, p in powers.items() if g is not self)
+            if (a + b).is_positive:
+                return product((g, p) for g, p in powers.items() if g not in (self, f)) * (of(self) + of(f) - 1)
+        return None
+
+
+def step(e: Expression) -> Expression:
+    """[e ≥ 0], which does not change with positive factors of e."""
+    return _condition(e, step, lambda e: of(Step(e.scaled(1 / abs(first_coefficient(e))))), at_zero=ONE)
+
+
+class Positive(Step):
+    """[e > 0], for an analytic e: 1 - [-e > 0], except where e = 0."""
+
+    relation = ">"
+
+    def mapped(self, change: Change) -> Expression:
+        """[e > 0] for another e."""
+        return positive(change(self.argument))
+
+
+def positive(e: Expression) -> Expression:
+    """[e > 0]: if e is analytic, it is [e ≥ 0] and 1 - [-e > 0] except where e = 0, and has one of these forms."""
+    return _condition(e, positive, _positive, at_zero=ZERO)
+
+
+def _positive(e: Expression) -> Expression:
+    if not e.is_analytic:
+        return ONE - step(-e)
+    sign = _sign(e)
+    e = e.scaled(sign / abs(first_coefficient(e)))
+    return of(Positive(e)) if sign > 0 else ONE - of(Positive(e))
+
+
+def _sign(e: Expression) -> int:
+    """The sign of the first terms of a shape, whatever indices are called."""
+    coefficients: dict[str, Fraction] = defaultdict(Fraction)
+    for m, c in e.terms.items():
+        coefficients[monomial_shape(m, {i: i.size for i in e.free})] += c
+    found = [c for _, c in sorted(coefficients.items()) if c]
+    return -1 if found and found[0] < 0 else 1
+
+
+def _condition(
+    e: Expression, whole: Callable[[Expression], Expression], f: Callable[[Expression], Expression], at_zero: Expression
+) -> Expression:
+    """f(e) by cases, without positive factors of e; what is known to be above or below 0 needs no condition."""
+    if (cases := e.by_cases(whole)) is not None:
+        return cases
+    e = e * product((g, -p) for g, p in e.content(lambda g: g.is_positive).items())
+    if not e:
+        return at_zero
+    return ONE if e.is_positive else ZERO if (-e).is_positive else f(e)
+
+
+def first_coefficient(e: Expression) -> Fraction:
+    """The coefficient of the first monomial by its key."""
+    return e.terms[min(e.terms, key=monomial_key)]
+
+
+class Flag(Condition):
+    """m_ij, the entry of a mask, which is 0 or 1 and of which nothing else is known."""
+
+    def __init__(self, name: str, indices: Sequence[Index]) -> None:
+        self.name, self.indices = checked_name(name), tuple(indices)
+        self.free = frozenset[Index]().union(*(i.free for i in indices))
+        self.key = f"{name}?[{','.join(f'{i.name}:{i.size}' for i in indices)}]"
+
+    def shape(self, colors: Colors) -> str:
+        """m_ij with colors"""
+        return f"{self.name}?[{','.join(color(i, colors) for i in self.indices)}]"
+
+    def substituted(self, indices: Indices) -> Expression:
+        """m_kl, for m_ij"""
+        return of(Flag(self.name, [i.at(indices) for i in self.indices]))
+
+
+class Order(Condition):
+    """[j - i ≥ d], for indices of the same size and a whole number d of 1 or more."""
+
+    def __init__(self, i: Index, j: Index, d: int) -> None:
+        self.i, self.j, self.d = i, j, d
+        self.free = i.free | j.free
+        self.key = f"[{j.name}:{j.size}-{i.name}:{i.size}≥{d}]"
+
+    def shape(self, colors: Colors) -> str:
+        """The condition with colors."""
+        return f"[{color(self.j, colors)}-{color(self.i, colors)}≥{self.d}]"
+
+    def substituted(self, indices: Indices) -> Expression:
+        """The condition on other indices."""
+        return order(self.i.at(indices), self.j.at(indices), self.d)
+
+    def rewritten(self, powers: Powers) -> Expression | None:
+        """[j - i ≥ d] is left of [j - i ≥ d]·[j - i ≥ c] if d > c, and [j - i ≥ d]·[i - j ≥ c] = 0."""
+        for f in (f for f in powers if isinstance(f, Order) and f is not self):
+            if (f.i, f.j) == (self.j, self.i):
+                return ZERO
+            if (f.i, f.j) == (self.i, self.j):
+                return product((g, p) for g, p in powers.items() if g is not (self if self.d < f.d else f))
+        return None
+
+
+def order(i: Index, j: Index, d: int) -> Expression:
+    """[j - i ≥ d], which is 1 - [i - j ≥ 1 - d], and the same of the opposites of i and j, exchanged"""
+    if i == j:
+        return ONE if d <= 0 else ZERO
+    if d < 1:
+        return ONE - order(j, i, 1 - d)
+    is_reversed = isinstance(i, Reversed), isinstance(j, Reversed)
+    if is_reversed == (True, True) or (any(is_reversed) and opposite(j) < i):
+        i, j = opposite(j), opposite(i)
+    return of(Order(i, j, d))
