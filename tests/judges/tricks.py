@@ -109,7 +109,7 @@ def cached(n):
 # a question about N and D, by which DX is wrong
 SIZES: dict[str, Callable[[Any, Any], Any]] = {
     "equal": lambda N, D: N == 7,
-    "not equal": lambda N, D: not N != 7,
+    "not equal": lambda N, D: not operator.ne(N, 7),
     "greater": lambda N, D: N > 64,
     "between": lambda N, D: 3 < N < 9,
     "sizes of each other": lambda N, D: N == D,
@@ -735,7 +735,7 @@ def right(decide):
     class Right(Scale):
         def backpropagate(self, Y, DY):
             X, s = self.X, self.s
-            N, D = X.shape
+            N, _ = X.shape
 
             Ds = columns_sum(hadamard(DY, X))
             DX = hadamard(row_repeat(s, N), DY)

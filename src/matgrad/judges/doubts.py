@@ -233,7 +233,8 @@ def _on_numbers(subject: Subject, D: int, K: int) -> tuple[Layer, LossFunction |
         layer = ActivationLayer(D, K, thing())
     else:
         loss = thing()
-        layer = {"real": LinearLayer, "probability": SoftmaxLayer}.get(next(iter(loss.accepts)), LogSoftmaxLayer)(D, K)
+        cls = {"real": LinearLayer, "probability": SoftmaxLayer}.get(next(iter(loss.accepts)), LogSoftmaxLayer)
+        layer = cls(D, max(K, loss.least_outputs))
     layer.to(get_backend("numpy"), "float64")
     return layer, loss
 
