@@ -99,6 +99,8 @@ def _executed(file: Path, content: bytes, name: str) -> tuple[ModuleType, list[C
         raise ValueError(f"no class in it derives from one of {', '.join(base.__name__ for _, base, _ in bases)}")
     for (registry, known), now in zip(before, after, strict=True):
         claims += [(registry, word, x) for word, x in now.items() if known.get(word) is not x]
+    if wrong := [word for _, word, x in claims if not callable(x)]:
+        raise ValueError(f"{wrong[0]!r}: expected a class")
     return module, claims
 
 
@@ -108,8 +110,10 @@ def _check_names(claims: list[Claim], plugin: Plugin) -> None:
     taken = {(kind, word): x for kind, word, x in known if not plugin.is_same(plugin_of(x))}
     for registry, word, thing in claims:
         kind = next(kind for kind, names, *_ in REGISTRIES if names is registry)
-        if (other := taken.setdefault((kind, word), thing)) is not thing:
+        other: Any = taken.setdefault((kind, word), thing)
+        if other is not thing:
             owner = plugin_of(other)
             whose = "the package" if owner is None else str(owner.path)
-            whose = f"this file, {other.__qualname__}," if other.__module__ == thing.__module__ else whose
+            if getattr(other, "__module__", None) == thing.__module__:
+                whose = f"this file, {other.__qualname__},"
             raise ValueError(f"there is a {kind} {word!r} in {whose} already; rename {thing.__qualname__}")
