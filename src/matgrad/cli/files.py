@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 import click
 
-from matgrad.foundation.writing import atomic_write, replaceable
+from matgrad.foundation.writing import atomic_write, replaceable, visible
 from matgrad.specifications.parsing import lookup
 
 Settings = Mapping[str, Callable[[str], Any]]  # by name, the function that reads the value, or raises ValueError
@@ -95,7 +96,7 @@ class Writes(FileType):
             if path.exists() and not path.is_dir():
                 raise ValueError(f"{name}: expected a folder, found a file")
             files = files[1:] if path.is_dir() else [path]
-            if not overwrite and (found := next((file for file in files if file.exists()), None)):
+            if not overwrite and (found := next(filter(os.path.lexists, files), None)):
                 raise ValueError(f"{name}: has {found.name} already; expected another folder, {remedies}")
         for file in files:
             what = name if file == path else f"{name}: {file.name}"
@@ -119,4 +120,4 @@ def write_text(path: Path, text: str, what: str) -> None:
         return
     with atomic_write(path) as file:
         file.write(text.encode())
-    click.echo(f"{what} in {path}", err=True)
+    click.echo(f"{what} in {visible(path)}", err=True)

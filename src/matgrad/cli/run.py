@@ -18,11 +18,11 @@ import matgrad as mg
 from matgrad import callbacks, datasets
 from matgrad.callbacks.ending import diverged
 from matgrad.callbacks.report import SUFFIXES
-from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
-from matgrad.cli.commands import warnings_to
+from matgrad.cli.commands import echo, warnings_to
+from matgrad.cli.configuration import checkpoints, plain, recorded_plugins, saved_run
 from matgrad.cli.examples import load_data
 from matgrad.cli.inspect import PICTURES
-from matgrad.cli.options import REPEATED, contradiction, is_given, move
+from matgrad.cli.options import contradiction, is_given, move
 from matgrad.cli.saved_models import known_model, sparse_training, starting_model
 from matgrad.distributed import current, is_first
 from matgrad.foundation.machine import machine, set_threads, threads, versions
@@ -50,7 +50,8 @@ class TrainingRun(mg.Callback):
         mg.manual_seed(options["seed"])
         if options["save_weights"] is not None:
             check_ending(options["save_weights"])
-        self.resumed, self.pruned = checkpoint_of(options), None
+        self.saved, self.pruned = saved_run(options), None
+        self.resumed = None if self.saved is None else self.saved.checkpoint
         known = known_model(options) if self.resumed is None else mg.load(self.resumed.path)
         self.data = load_data(options, known)
         self.sha256 = cache(self.data.sha256)  # which takes a while
@@ -84,11 +85,10 @@ class TrainingRun(mg.Callback):
             raise ValueError(f"{data.name}: all examples have the same class; expected at least 2 classes")
         if data.classes is not None and self.options["normalize_targets"] is not None:
             raise ValueError(f"--normalize-targets: {data.name} has classes, expected a regression")
-        if self.resumed is not None and self.resumed.record.get("sha256") != self.sha256():
-            raise ValueError(f"the data {data.name} are not those of the run in {self.resumed.path}")
-        path, sha256 = click.get_current_context().meta.get(REPEATED, (None, None))
-        if sha256 is not None and sha256 != self.sha256():
-            click.echo(f"note: the data are not those of the run in {path}", err=True)
+        if self.saved is not None and self.saved.sha256 != self.sha256():
+            if self.resumed is not None:
+                raise ValueError(f"the data {data.name} are not those of the run in {self.saved.path}")
+            echo(f"note: the data are not those of the run in {self.saved.path}", err=True)
 
     def _prepare(self) -> None:
         """Check that model, data and options fit, and give the model what its file says beside its layers."""
@@ -143,7 +143,7 @@ class TrainingRun(mg.Callback):
     def _note(self, message: str) -> None:
         """Print a warning beside standard output, which --quiet and --json keep for the result."""
         if is_first():
-            click.echo(f"note: {message}", err=True)
+            echo(f"note: {message}", err=True)
 
     def fit(self, watching: Sequence[mg.Callback]) -> None:
         """Call `M.fit` as the options say."""
@@ -247,7 +247,7 @@ class TrainingRun(mg.Callback):
     def _finish(self, results: dict[str, float], started: float) -> None:
         """Write the files that were asked for, and print the last line."""
         options, M, folder = self.options, self.M, self.options["output"]
-        M.information = {**M.information, "loss": self.training.loss.specification(), "classes": self.data.classes}
+        M.information = {**M.information, "classes": self.data.classes}
         save = partial(M.save, information={"results": results})
         files: list[tuple[Path | None, Callable[[Path], object]]] = [(options["save_weights"], save)]
         record = self._record(results, started) if folder or options["as_json"] else None  # which hashes the data
@@ -262,7 +262,7 @@ class TrainingRun(mg.Callback):
         if options["as_json"]:
             click.echo(as_json(record))
         elif self.report.failure is None:
-            click.echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
+            echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
         if any(problems):
             raise ValueError("; ".join(filter(None, problems)))
         if self.report.failure is not None:
@@ -300,6 +300,7 @@ class TrainingRun(mg.Callback):
             },
             "model": model_specification(M) | {"loss": training.loss.specification()},
             "configuration": {name: plain(value) for name, value in options.items() if name != "resume"},
+            "plugins": recorded_plugins(),
             "epochs": training.rows,
             "results": results,
             "timer": [] if self.profile is None else [asdict(row) for row in self.profile.rows(options["timer"])],

@@ -33,7 +33,7 @@ from matgrad.index_notation.expressions import (
 from matgrad.index_notation.powers import PI, Base, Constant, parts, power, prime_factors
 from matgrad.index_notation.sums import summed
 
-KNOWN = ("exp", "log", "erf", "step", "max")
+KNOWN = ("exp", "log", "erf", "sin", "cos", "step", "max")
 
 
 class Function:
@@ -128,14 +128,19 @@ exp: Function = Function("exp", lambda e: exp(e), _exp, is_positive=True)
 log: Function = Function("log", lambda e: power(e, Fraction(-1)), _log)
 
 
-def _erf(e: Expression) -> Expression | None:
-    """erf(0) = 0, and erf(-e) = -erf(e)"""
-    if not e:
-        return ZERO
-    return None if first_coefficient(e) > 0 else -erf(-e)
+def _odd(f: Callable[[], Function]) -> Callable[[Expression], Expression | None]:
+    """f(0) = 0, and f(-e) = -f(e)"""
+    return lambda e: (None if first_coefficient(e) > 0 else -f()(-e)) if e else ZERO
 
 
-erf: Function = Function("erf", lambda e: power(PI, Fraction(-1, 2)) * exp(-e * e) * 2, _erf)
+def _cos(e: Expression) -> Expression | None:
+    """cos(0) = 1, and cos(-e) = cos(e)"""
+    return (None if first_coefficient(e) > 0 else cos(-e)) if e else ONE
+
+
+erf: Function = Function("erf", lambda e: power(PI, Fraction(-1, 2)) * exp(-e * e) * 2, _odd(lambda: erf))
+sin: Function = Function("sin", lambda e: cos(e), _odd(lambda: sin))
+cos: Function = Function("cos", lambda e: -sin(e), _cos)
 
 
 def tanh(e: Expression) -> Expression:
@@ -175,13 +180,18 @@ class Maximum(Factor):
         return maximum(lambda k: change(self.argument.substituted({self.index: k})), self.index.size)
 
     def derivative(self, variable: Factor) -> Expression:
-        """Σ_k [e_k ≥ max]·∂e_k/∂x, except where two are the greatest"""
+        """Σ_k [e_k ≥ max]·∂e_k/∂x / Σ_k [e_k ≥ max], except where two that are not always equal are the greatest
 
-        def slope(k: Index) -> Expression:
-            e = self.argument.substituted({self.index: k})
-            return step(e - of(self)) * e.derivative(variable)
+        Shares, because an element that occurs twice among the e_k, as in a window with repeated padding, is the
+        greatest twice: there the maximum has a derivative, which would be counted twice without them.
+        """
 
-        return summed(slope, self.index.size)
+        def is_greatest(k: Index) -> Expression:
+            return step(self.argument.substituted({self.index: k}) - of(self))
+
+        slope = self.argument.derivative(variable)
+        found = summed(lambda k: is_greatest(k) * slope.substituted({self.index: k}), self.index.size)
+        return found / summed(is_greatest, self.index.size) if found else ZERO
 
 
 def maximum(e: Callable[[Index], Expression], over: str) -> Expression:

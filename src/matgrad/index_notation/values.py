@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.conditions import Flag, Order, Step
-from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Index, Label
+from matgrad.index_notation.expressions import Condition, Delta, Entry, Expression, Factor, Index, Label, Reversed
 from matgrad.index_notation.functions import INFINITE, Applied, Maximum
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
 
 Array = np.ndarray[Any, Any]
-FUNCTIONS: dict[str, Callable[[Array], Array]] = {"exp": np.exp, "log": np.log, "erf": np.vectorize(math.erf)}
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "erf": np.vectorize(math.erf, [float]),
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+}
 CONSTANTS = {"π": math.pi, INFINITE.name: 1e30}
 ROUNDING = 1e-12  # a maximum and what it is the maximum of are equal
 
@@ -39,16 +45,21 @@ class Values:
         """The sum of products of powers."""
         found = np.zeros([1] * len(self.axes))
         for m, c in e.terms.items():
-            term = np.full([1] * len(self.axes), float(c))
+            holds, term = np.full([1] * len(self.axes), float(c)), np.ones([1] * len(self.axes))
             for f, p in m:
-                term = term * self.factor(f) ** (int(p) if p.denominator == 1 else float(p))
-            found = found + term
+                if isinstance(f, Condition):
+                    holds = holds * self.factor(f)
+                else:
+                    term = term * self.factor(f) ** (int(p) if p.denominator == 1 else float(p))
+            found = found + np.where(holds == 0, 0, holds * term)  # where it does not hold, the rest may be undefined
         return found
 
     def index(self, i: Index) -> Array:
         """The values of an index, along its axis, or of labels."""
         if isinstance(i, Label):
             return np.asarray(self.values[i.label])[tuple(map(self.index, i.arguments))]
+        if isinstance(i, Reversed):
+            return self.sizes[i.size] - 1 - self.index(i.inner)
         return np.arange(self.sizes[i.size]).reshape([-1 if axis == i else 1 for axis in self.axes])
 
     def entries(self, name: str, indices: Sequence[Index]) -> Array:

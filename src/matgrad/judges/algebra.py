@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
-from matgrad.foundation.numbers import generator, preserved_generator
+from matgrad.foundation.numbers import own_generator
 from matgrad.inspection.equations import last_line
 from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.verdicts import Check, crash, gradient_checks, judged, suffixed
@@ -46,8 +46,7 @@ def for_equal_sizes(make: MakeLayer) -> MakeLayer:
 
 def made(make: MakeLayer, training: bool, D: int, K: int) -> Layer:
     """The layer in one of its modes, with the same random weights and the same dropout in every run."""
-    with preserved_generator():
-        generator().bit_generator.state = np.random.default_rng(SEED).bit_generator.state
+    with own_generator(SEED):
         return MultilayerPerceptron([for_equal_sizes(make)(D, K)]).train(training).layers[0]
 
 
@@ -171,21 +170,22 @@ def attempts(subject: Subject, algebra: Callable[[bool], Algebra]) -> list[Check
     """The verdicts with symbols for the numbers of a class or, if it decides something by them, with the numbers.
 
     algebra(False) has symbols, algebra(True) the numbers. If the code raises errors with both, the verdict says where.
-    Something of which nothing is compared is not right.
     """
-    for keep_numbers in (False, True):
-        a = algebra(keep_numbers)
-        a.name, a.started = a.name or subject.name, time.perf_counter()
-        try:
-            checks = list(subject.claims(a, subject.thing))
-        except Exception as error:  # whatever the code of a user leads to
-            checks = [crash(error, a.about, a.name)]
-            continue
-        if all(check.ok for check in checks) and all(check.note for check in checks):
-            nothing = f"{a.name} has nothing to check"
-            checks.append(Check(a.name, "?", "", a.about, "none", 0.0, False, nothing))
-        break
-    return checks
+    checks, is_crash = attempt(subject, algebra(False))
+    return attempt(subject, algebra(True))[0] if is_crash else checks
+
+
+def attempt(subject: Subject, a: Algebra) -> tuple[list[Check], bool]:
+    """The verdicts in an algebra, and whether the code raises an error; if nothing is compared, it is not right."""
+    a.name, a.started = a.name or subject.name, time.perf_counter()
+    try:
+        checks = list(subject.claims(a, subject.thing))
+    except Exception as error:  # whatever the code of a user leads to
+        return [crash(error, a.about, a.name)], True
+    if all(check.ok for check in checks) and all(check.note for check in checks):
+        nothing = f"{a.name} has nothing to check"
+        checks.append(Check(a.name, "?", "", a.about, "none", 0.0, False, nothing))
+    return checks, False
 
 
 def at_all(cls: type[Algebra], subject: Subject, settings: Iterable[Mapping[str, Any]]) -> list[Check]:
@@ -225,7 +225,7 @@ class SymbolicAlgebra(Algebra):
 
     def layer(self, make: MakeLayer, *, training: bool | None = None) -> Layer:
         """The layer with symbols for its matrices and numbers, parts included, by default in its own mode."""
-        with preserved_generator():
+        with own_generator():
             layer, other = self.made(make)
         self.name = type(layer).__name__
         check_layers([layer])
