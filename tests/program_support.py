@@ -29,6 +29,20 @@ def by_elements(definition: Callable[[np.ndarray], np.ndarray]) -> Callable[[Sha
     return lambda shape, X: definition(np.reshape(X, (1, -1))).reshape(shape)
 
 
+def block_diagonal(A: np.ndarray, blocks: int) -> np.ndarray:
+    """The block-diagonal matrix of so many blocks of rows."""
+    p, q = len(A) // blocks, len(A.T)
+    D = np.zeros((len(A), blocks * q))
+    for b in range(blocks):
+        D[b * p : (b + 1) * p, b * q : (b + 1) * q] = A[b * p : (b + 1) * p]
+    return D
+
+
+def repeated(B: np.ndarray, shape: Shape) -> np.ndarray:
+    """[I; I; …], by which a product adds up blocks of as many columns as a result has."""
+    return np.tile(np.eye(shape[1]), (len(B.T) // shape[1], 1))
+
+
 MEANING: dict[str, Callable[..., Any]] = {
     "transpose": lambda shape, X: X.T,
     "row_repeat": lambda shape, x: np.ones((shape[0], 1)) @ x,
@@ -52,6 +66,13 @@ MEANING: dict[str, Callable[..., Any]] = {
     "rows_max": lambda shape, X: X.max(axis=1, keepdims=True),
     "matmul": lambda shape, A, B: A @ B,
     "product_sum": lambda shape, beta, C, alpha, A, B: beta * C + alpha * (A @ B),
+    "stack": lambda shape, X: X.reshape(shape),
+    "unstack": lambda shape, X: X.reshape(shape),
+    "block_product": lambda shape, A, B: block_diagonal(A, len(B) // len(A.T)) @ B,
+    "block_transposed_product": lambda shape, A, B: block_diagonal(A, shape[0] // len(A.T)).T @ B,
+    "diag_product": lambda shape, A, B: block_diagonal(np.ones(shape), len(B.T) // shape[1]) * (A @ B) @ repeated(B, shape),
+    "one_hot_product": lambda shape, x, W: (x == np.arange(len(W))) @ W,
+    "one_hot_transposed_product": lambda shape, x, G: (x == np.arange(shape[0])).T @ G,
     "identity": lambda shape: np.eye(shape[0]),
     "diag": lambda shape, X: np.diag(X).reshape(-1, 1),
     "Diag": lambda shape, x: np.diag(x.reshape(-1)),
@@ -139,9 +160,14 @@ GIVEN: dict[str, Shape] = {"X": (2, 2), "Y": (3, 2), "eta": ()}
 
 EXACT = ("add", "subtract", "hadamard", "negative", "copy", "scale", "add_scaled", "elements_sum", "rows_sum", "diag")
 EXACT += ("columns_sum", "matmul", "product_sum", "transpose", "row_repeat", "column_repeat", "Diag", "divide", "full")
-EXACT += ("power", "identity")
+EXACT += ("power", "identity", "stack", "unstack", "block_product", "block_transposed_product", "diag_product")
+EXACT += ("one_hot_product", "one_hot_transposed_product")
 JUMPS = ("step", "gate", "rows_max", "columns_max")  # where rounding could show, so only in exact arithmetic
 SMOOTH = (*(name for name in FUNCTIONS if name not in JUMPS), "uniform")
+
+
+def divisors(n: int) -> list[int]:
+    return [p for p in range(1, n + 1) if n % p == 0]
 
 
 class _Builder:
@@ -172,6 +198,20 @@ class _Builder:
 
     def matrix(self, shape: Shape | None = None) -> Value:
         return self.pick(lambda found: found == shape if shape else len(found) == 2)
+
+    def add_blocks(self, operation: str) -> None:
+        """Add a product of blocks of a matrix with another one that fits, or with itself."""
+        A = self.matrix()
+        (m, q), b = A.shape, self.draw(st.sampled_from(divisors(A.shape[0])))
+        rows = b * q if operation == "block_product" else m
+        fitting = [x for x in self.values if len(x.shape) == 2 and x.shape[0] == rows]
+        if not fitting:
+            operation, rows, fitting = "block_transposed_product", m, [A]
+        B = self.draw(st.sampled_from(fitting))
+        if operation == "diag_product":
+            self.add(operation, (m, m // b), A, self.add("transpose", (q, m), A))
+        else:
+            self.add(operation, (m if operation == "block_product" else b * q, B.shape[1]), A, B)
 
     def grow(self, operation: str) -> None:
         """Add a result of the operation, and what it needs."""
@@ -211,6 +251,20 @@ class _Builder:
                 self.add(operation, (x.shape[0], self.draw(st.integers(1, 3))), x)
             case "full":
                 self.add(operation, self.draw(st.sampled_from([(2, 2), (2, 3), (1, 2)])), self.scalar())
+            case "stack" | "unstack":
+                X = self.matrix()
+                m, n = X.shape
+                p = self.draw(st.sampled_from(divisors(n if operation == "stack" else m)))
+                self.add(operation, (m * p, n // p) if operation == "stack" else (m // p, n * p), X)
+            case "block_product" | "block_transposed_product" | "diag_product":
+                self.add_blocks(operation)
+            case "one_hot_product":
+                x, W = self.pick(lambda shape: shape[1:] == (1,)), self.matrix()
+                self.add(operation, (x.shape[0], W.shape[1]), x, W)
+            case "one_hot_transposed_product":
+                x = self.pick(lambda shape: shape[1:] == (1,))
+                G = self.pick(lambda shape: len(shape) == 2 and shape[0] == x.shape[0])
+                self.add(operation, (self.draw(st.integers(1, 3)), G.shape[1]), x, G)
             case "identity":
                 self.add(operation, (2, 2))
             case "uniform":

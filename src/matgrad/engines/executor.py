@@ -10,7 +10,7 @@ from matgrad.backends.base import Array
 from matgrad.engines.kernels import Kernels
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import Buffer, Plan
-from matgrad.program.operations import OPERATIONS
+from matgrad.program.operations import OPERATIONS, STACKS
 from matgrad.program.program import Program, Value
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ class Executor:
         return self.kernels.empty(x.shape, x.dtype, self._like)
 
     def _view(self, value: Value, X: Any) -> Any:
-        """X as transposed or repeated by a view."""
+        """X as transposed, stacked or repeated by a view."""
+        if value.operation in STACKS:
+            return X.reshape(tuple(map(int, value.shape)))
         return X.T if value.operation == "transpose" else self.kernels.repeat(X, value.shape)
 
     def _give(self, inputs: State) -> None:

@@ -110,6 +110,24 @@ class Kernels(ABC):
         m, n = out.shape
         self.copy(out, self.backend.uniform(m, n, seed, count, out))
 
+    def block_product(self, out: Array, A: Array, B: Array) -> None:
+        """Diag(A, p) B"""
+        self.copy(out, self.backend.block_product(A, B, A.shape[0] * A.shape[1] // B.shape[0]))
+
+    def block_transposed_product(self, out: Array, A: Array, B: Array) -> None:
+        """Diag(A, p)ᵀ B"""
+        self.copy(out, self.backend.block_transposed_product(A, B, A.shape[0] * A.shape[1] // out.shape[0]))
+
+    def diag_product(self, out: Array, A: Array, B: Array) -> None:
+        """diag(A B, p)"""
+        self.copy(out, self.backend.diag_product(A, B, A.shape[0] * out.shape[1] // B.shape[1]))
+
+    one_hot_product = by_table("one_hot_product")
+
+    def one_hot_transposed_product(self, out: Array, x: Array, G: Array) -> None:
+        """Eᵀ G, with E = one_hot(x, n)"""
+        self.copy(out, self.backend.one_hot_transposed_product(x, G, out.shape[0]))
+
     transposed_sum, sampled_sum = sum_with("sparse_transposed_product"), sum_with("sampled_product")
 
     def uniform_on(self, out: Array, S: Support, seed: Scalar, count: Scalar) -> None:

@@ -57,6 +57,7 @@ class _Symbolic(Recording):
 
 SYMBOLIC = _Symbolic()
 _entries: WeakKeyDictionary[Value, Expression] = WeakKeyDictionary()
+_one_hots: WeakKeyDictionary[Value, dict[str, IndexMatrix]] = WeakKeyDictionary()  # by their numbers of columns
 
 
 def entry_at(value: Value) -> Expression:
@@ -186,6 +187,10 @@ class IndexBackend(RecorderBackend):
 
     name, has_sparse = "index notation", False
     locals().update({name: recording_method(name) for name in COMPOSED.keys() - {"call"}})
+
+    def one_hot(self, x: IndexMatrix, n: Any) -> Any:
+        """A matrix of symbols: what is proved holds for every E, and so for that of the labels x."""
+        return _one_hots.setdefault(x.value, {}).setdefault(str(size_name(n)), symbols(f"E.{x.value.order}", x.shape[0], n))
 
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return symbols(f"U.{seed}.{count}.{size_name(m)}.{size_name(n)}", m, n)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from matgrad.engines.cuda.fusion import Group, Method
 from matgrad.program.program import Value
 
+TILED = ("matmul", "product_sum")  # of which there are kernels of our own
 UNITS = 132  # multiprocessors that should have work
 LARGE = 500_000_000  # multiplications of a product from which on cuBLAS is faster, though nothing is fused with it
 SHORT = 128  # terms of a sum that one tile adds up, instead of several that each add up a part
@@ -32,7 +33,7 @@ class Tile(NamedTuple):
 def method(product: Value, matmul: str) -> Method:
     """How a product is computed: by a tile for each part of the result, by several that are added up, or by cuBLAS."""
     (m, n), k = product.shape, product.operands[-1].shape[0]
-    if product.dtype != "float32" or m * n * k > LARGE or min(m, n, k) == 0:
+    if product.operation not in TILED or product.dtype != "float32" or m * n * k > LARGE or min(m, n, k) == 0:
         return "library"
     return "tile" if k <= (SHORT if matmul == "float32" else SHORT_ON_TENSOR_CORES) else "split"
 
