@@ -15,6 +15,7 @@ from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
+from matgrad.sparse.support import Support
 from test_matrix_operations import TABLE
 
 State = dict[str, np.ndarray]
@@ -66,8 +67,8 @@ MEANING: dict[str, Callable[..., Any]] = {
     "rows_max": lambda shape, X: X.max(axis=1, keepdims=True),
     "matmul": lambda shape, A, B: A @ B,
     "product_sum": lambda shape, beta, C, alpha, A, B: beta * C + alpha * (A @ B),
-    "stack": lambda shape, X: X.reshape(shape),
-    "unstack": lambda shape, X: X.reshape(shape),
+    "stack": lambda shape, X: np.reshape(X, shape),
+    "unstack": lambda shape, X: np.reshape(X, shape),
     "block_product": lambda shape, A, B: block_diagonal(A, len(B) // len(A.T)) @ B,
     "block_transposed_product": lambda shape, A, B: block_diagonal(A, shape[0] // len(A.T)).T @ B,
     "diag_product": lambda shape, A, B: block_diagonal(np.ones(shape), len(B.T) // shape[1]) * (A @ B) @ repeated(B, shape),
@@ -80,14 +81,29 @@ MEANING: dict[str, Callable[..., Any]] = {
 }
 
 
+def ones_on(S: Support) -> np.ndarray:
+    """The matrix that is 1 on a support."""
+    E = np.zeros(S.shape)
+    E[S.row_indices(), S.columns] = 1
+    return E
+
+
+ONES = {"gather": lambda S, X: X @ ones_on(S).T, "scatter": lambda S, U: U @ ones_on(S)}
+
+
 def evaluate(program: Program, inputs: Mapping[str, Any]) -> dict[Value, np.ndarray]:
     """Every value of the program, each in an array of its own."""
-    known: dict[Value, np.ndarray] = {}
+    known: dict[Value, Any] = {}
     for value in program.values:
         if value.operation == "input":
             result = inputs[value.name]
         elif value.operation == "number":
             result = value.number
+        elif value.operation == "support":
+            known[value] = value.support
+            continue
+        elif value.operation in ONES:
+            result = ONES[value.operation](known[value.operands[0]], known[value.operands[1]])
         else:
             result = MEANING[value.operation](value.shape, *(known[x] for x in value.operands))
         known[value] = np.array(result, dtype=value.dtype)
@@ -232,7 +248,8 @@ class _Builder:
                 Y, c = self.matrix(), self.scalar()
                 self.add(operation, Y.shape, Y, c, self.matrix(Y.shape))
             case "matmul" | "product_sum":
-                A = self.matrix()
+                rows = {x.shape[0] for x in self.values if len(x.shape) == 2}
+                A = self.pick(lambda shape: len(shape) == 2 and shape[1] in rows)
                 B = self.pick(lambda shape: len(shape) == 2 and shape[0] == A.shape[1])
                 result = A.shape[0], B.shape[1]
                 if operation == "product_sum" and any(x.shape == result for x in self.values):

@@ -19,7 +19,7 @@ import numpy as np
 from matgrad.backends import backend_of
 from matgrad.backends.base import Kind, Matrix, Scalar, size_of
 from matgrad.sparse.matrix import values_of
-from matgrad.sparse.operands import BlockDiagonal, Selection
+from matgrad.sparse.operands import BlockDiagonal, OneHot, Selection
 
 # -- the paper's table -------------------------------------------------------------------------
 
@@ -181,8 +181,8 @@ def one_hot(x: Matrix | np.ndarray, n: int) -> Any:
     E W and X Eᵀ take rows of W and columns of X, Eᵀ G and U E add them up. x is an m×1 column vector or, if it is
     fixed and belongs to no backend, a NumPy array of integers, in which -1 stands for a row of zeros.
     """
-    is_fixed = isinstance(x, np.ndarray) and x.dtype.kind in "iu"
-    return Selection(x, n) if is_fixed else backend_of(x).one_hot(x, n)  # type: ignore[arg-type]
+    backend_of(x)
+    return Selection(x, n) if isinstance(x, np.ndarray) and x.dtype.kind in "iu" else OneHot(x, n)
 
 
 def uniform(m: int, n: int, *, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:

@@ -165,11 +165,6 @@ class Backend(ABC):
     def product_on(self, W: Array, A: Array, B: Array) -> Array:
         return A @ B
 
-    def one_hot(self, x: Array, n: int) -> Any:
-        from matgrad.sparse.operands import OneHot  # which imports backends
-
-        return OneHot(x, n)
-
     # -- sparse matrices: W has the values w (1×nnz) on the K×D support S -----------------------
     def no_sparse(self, *operands: Any, **options: Any) -> Any:
         """Raise TypeError: this backend has no sparse matrices."""
