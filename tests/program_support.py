@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from matgrad.backends import get_backend
-from matgrad.engines.executor import Executor
-from matgrad.engines.kernels import Kernels
+from matgrad.engines.kernels import Executor, Kernels
 from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
@@ -129,10 +128,10 @@ def poisoned(kernels: type[Kernels], backend: str) -> Kernels:
             X[...] = float("nan") if dtype.startswith("float") else -(2**31)
             return X
 
-        def run(self, code, slots):
-            for instruction in code:
-                check_overlap(slots[instruction[1]], [slots[i] for i in instruction[2]])
-                super().run([instruction], slots)
+        def run(self, calls):
+            for kernel, (out, *operands) in calls:
+                check_overlap(out, operands)
+                super().run([(kernel, [out, *operands])])
 
     return Poisoned(get_backend(backend))
 

@@ -17,7 +17,7 @@ import numpy as np
 from baselines.own import model
 from harness.problems import Setting, initial_parameters
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program.costs import operand_bytes, product_cost
+from matgrad.program.models import operand_bytes, product_cost
 from matgrad.program.schedule import executable, traffic
 from matgrad.program.sharding import data_parallel, sharded
 

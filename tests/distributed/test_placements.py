@@ -13,7 +13,7 @@ from test_sharding import own_part
 from threads import on_ranks
 
 from matgrad.distributed import current
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.engines.sharded import Exchange
 from matgrad.program import Program, record_computation
 from matgrad.program.computations import make_step

@@ -10,7 +10,7 @@ from threads import on_ranks
 
 from matgrad.distributed import current
 from matgrad.distributed.group import part
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.engines.sharded import Exchange
 from matgrad.loss_functions import create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron

@@ -8,9 +8,9 @@ import pytest
 from threads import ThreadGroup, using
 
 import matgrad as mg
-from matgrad.distributed import current, is_first, starting
-from matgrad.distributed.group import Alone, _Joined, join, leave
-from matgrad.distributed.starting import Place, first_host, place_of
+from matgrad.distributed import current, is_first
+from matgrad.distributed import group as group_module
+from matgrad.distributed.group import Alone, Place, _Joined, first_host, join, leave, place_of
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"}
 SLURM = {
@@ -97,7 +97,7 @@ def test_a_process_that_was_started_alone_is_a_group_of_one(monkeypatch):
 
 
 def test_a_missing_framework_names_the_extra_to_install(monkeypatch):
-    monkeypatch.setattr(starting, "find_spec", lambda name: None)
+    monkeypatch.setattr(group_module, "find_spec", lambda name: None)
     expected = "^several ranks need torch, which is not installed: .*pip install 'matgrad\\[torch\\]'$"
     with pytest.raises(ModuleNotFoundError, match=expected):
         mg.distributed.start()

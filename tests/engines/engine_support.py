@@ -11,7 +11,7 @@ import numpy as np
 from matgrad import _native
 from matgrad.backends import get_backend
 from matgrad.backends.base import Backend
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.program.description import as_dictionary

@@ -8,7 +8,7 @@ import matgrad as mg
 from matgrad.datasets import DataLoader
 from matgrad.engines.cuda.step import GraphStep
 from matgrad.engines.engine import compile_step, get_engine
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
 from support import to_numpy

@@ -14,7 +14,7 @@ from matgrad.callbacks import Callback, Checkpoints
 from matgrad.engines import torch_engine
 from matgrad.engines.cuda import graphs
 from matgrad.engines.cuda.graphs import GraphExecutor
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 
 
 class Stop(Exception):

@@ -17,7 +17,7 @@ from matgrad.engines import engine
 from matgrad.engines.cuda import graphs
 from matgrad.engines.cuda.step import GraphEvaluation, GraphStep
 from matgrad.engines.engine import get_engine
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.program.computations import Evaluation, make_step
 from matgrad.sparse.support import Support
@@ -228,6 +228,7 @@ def test_an_evaluation_is_captured_and_follows_the_state():
 # -- generated kernels -----------------------------------------------------------------------------
 
 FUSED = """
+import triton_support
 from graph_support import loader, model, plain_step, rate
 from test_cuda_step import assert_close, fused_step
 

@@ -16,7 +16,7 @@ from native_support import needs_compiler
 from safetensors.numpy import save_file
 
 from matgrad.backends import get_backend
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.engines.native import NativeExecutor
 from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.storage.programs import load_program

@@ -165,8 +165,7 @@ def resumable() -> bytes:
 def log(ending: str) -> bytes:
     """The log of the same run."""
     rows = json.loads(record())["epochs"]
-    log = Log(f"log{ending}")
-    return log._header(rows) + log._lines(rows)
+    return Log(f"log{ending}")._content(rows, is_whole=True)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -174,8 +173,8 @@ def log(ending: str) -> bytes:
 
 def options_of(arguments: list[str]) -> TrainingRun:
     """A run with these options, up to where training would start."""
-    run = TrainingRun(train.make_context("train", arguments).params)
-    with suppress(_Started):
+    with train.make_context("train", arguments) as context, suppress(_Started):
+        run = TrainingRun(context.params)
         run.fit([_Start()])
     return run
 

@@ -167,7 +167,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    for module in ("inspection.profiling", "foundation.machine", "engines.executor"):
+    for module in ("inspection.profiling", "foundation.machine", "engines.kernels"):
         monkeypatch.setattr(f"matgrad.{module}.time", clock)
     return clock
 

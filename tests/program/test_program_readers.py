@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from matgrad import matrix_operations as table
-from matgrad.program import record
+from matgrad.program import Program, record
 from matgrad.program.adjoint import adjoint
 from matgrad.program.entries import entry_at, symbols
 from matgrad.program.shapes import Questions, Size
@@ -31,6 +35,15 @@ FEEDFORWARDS = {
 }
 
 
+def with_numbers(program: Program) -> Program:
+    """The same program with numbers in place of the sizes."""
+
+    def number(n: Any) -> Any:
+        return prod(NUMBERS[name] for name in n.factors) if isinstance(n, Size) else n
+
+    return program.mapped(lambda _, x: replace(x, shape=tuple(map(number, x.shape)), number=number(x.number)))
+
+
 @pytest.mark.parametrize("name", FEEDFORWARDS)
 def test_the_adjoint_of_a_program_has_the_gradients_of_torch(name: str):
     f = FEEDFORWARDS[name]
@@ -41,8 +54,8 @@ def test_the_adjoint_of_a_program_has_the_gradients_of_torch(name: str):
     Y = f(**leaves)
     DY = torch.tensor(rng.normal(size=Y.shape))
     expected = torch.autograd.grad((DY * Y).sum(), list(leaves.values()), allow_unused=True)
-    np.testing.assert_allclose(outputs(program.resized(NUMBERS), given)["Y"], Y.detach(), rtol=1e-12)
-    found = outputs(adjoint(program).resized(NUMBERS), {**given, "DY": DY.numpy()})
+    np.testing.assert_allclose(outputs(with_numbers(program), given)["Y"], Y.detach(), rtol=1e-12)
+    found = outputs(with_numbers(adjoint(program)), {**given, "DY": DY.numpy()})
     for key, gradient in zip(leaves, expected, strict=True):
         if gradient is not None:
             np.testing.assert_allclose(found[f"D{key}"], gradient, rtol=1e-9, atol=1e-12, err_msg=key)
@@ -70,5 +83,3 @@ def test_shapes_ask_no_questions_about_sizes():
 def test_products_of_sizes():
     assert str(N * D) == "N·D"
     assert N * D == Size("N·D")
-    assert int((N * D).bound({"N": 2, "D": 3})) == 6
-    assert (N * D).bound({"N": 2}) == N * D, "only all factors together have a number"

@@ -86,7 +86,7 @@ NEW = {
 USE = """
 import numpy as np, torch
 from matgrad.backends import get_backend
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.explanation.page import _lines

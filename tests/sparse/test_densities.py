@@ -73,7 +73,7 @@ def created(densities: str) -> mg.MultilayerPerceptron:
     [
         (erdos_renyi_densities, ([4, 0, 3], 0.5), "layer size 2.*must be a positive integer"),
         (erdos_renyi_densities, ([4, 10**400, 3], 0.5), "layer size 2.*expected at most 21474"),
-        (erdos_renyi_densities, ([4, 3], 0.5, float("nan")), "power: expected a number of 0 or more, found"),
+        (erdos_renyi_densities, ([4, 3], 0.5, float("nan")), "power: expected a finite number of 0 or more, found"),
         (erdos_renyi_densities, ([4, 3], 1.5), r"overall density: expected a number in \(0, 1\], found"),
         (parse_densities, ("0.1;0",), r"density 2: expected a number in \(0, 1\], found 0.0"),
         (parse_densities, ("0.5;nan",), r"density 2: expected a number in \(0, 1\], found nan"),

@@ -45,10 +45,10 @@ def test_threshold():
     ("create", "specification", "message"),
     [
         (create_prune, "SET(-0.1)", "fraction: expected a number from 0 to 1"),
-        (create_prune, "Threshold(-1)", "t: expected a threshold of 0 or more"),
+        (create_prune, "Threshold(-1)", "t: expected a finite number of 0 or more"),
         (create_prune, "Magnitud(0.1)", "did you mean 'Magnitude'"),
         (create_grow, "Momentum(1)", r"mu: expected a number in \[0, 1\)"),
-        (create_grow, "Momentum(0.5, 0)", "batches: expected 1 or more"),
+        (create_grow, "Momentum(0.5, 0)", "batches must be a positive integer"),
     ],
 )
 def test_bad_rules_are_refused(create, specification: str, message: str):

@@ -18,6 +18,5 @@ from matgrad.callbacks.report import TensorBoard as TensorBoard
 from matgrad.callbacks.report import default_report as default_report
 from matgrad.callbacks.statistics import Accounting as Accounting
 from matgrad.callbacks.statistics import Statistics as Statistics
-from matgrad.callbacks.statistics import is_sparse_training as is_sparse_training
 from matgrad.callbacks.topology import Topology as Topology
 from matgrad.callbacks.topology import TopologyCallback as TopologyCallback

@@ -62,15 +62,12 @@ class Matrices(Callback):
             gradients = (f"D{name}" for name in layer.parameters)
             for name in ("X", *layer.parameters, *forward, "Y", "DY", *backward, "DX", *gradients):
                 X = run.state[f"{i}.{name}"] if name in layer.parameters else getattr(layer, name)
-                self._show(run, f"layer {i} {name}", X)
+                if X is not None:
+                    self.say(f"batch {run.batch} layer {i} {name}\n{run.M.backend.to_numpy(values_of(X))}")
         Y, T = vars(run.M.layers[-1])["_Y"], run.T  # the output, whatever else the layer calls Y
-        self._show(run, "T", T)
         loss = float(run.loss(Y, T, *run.s)) / (1 if run.loss.is_mean else len(T))
+        self.say(f"batch {run.batch} T\n{run.M.backend.to_numpy(T)}")
         self.say(f"batch {run.batch} loss {loss:.6g}")
-
-    def _show(self, run: Training, name: str, X: Any) -> None:
-        if X is not None:
-            self.say(f"batch {run.batch} {name}\n{run.M.backend.to_numpy(values_of(X))}")
 
 
 MOST = 20  # epochs with pictures, besides the start, if none are chosen

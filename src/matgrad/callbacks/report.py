@@ -237,16 +237,11 @@ class TensorBoard(_RowsFile):
             writer.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
         for row in rows:
             numbers = {name: x for name, x in _flat(row, "/").items() if name != "epoch" and isinstance(x, int | float)}
-            values = [{"tag": _tag(name), "simple_value": float(x)} for name, x in numbers.items()]
+            tags = ("/".join(filter(None, measure_and_part(name))) for name in numbers)  # such as loss/validation
+            values = [{"tag": tag, "simple_value": float(x)} for tag, x in zip(tags, numbers.values(), strict=True)]
             event = Event(wall_time=now, step=row["epoch"], summary={"value": values})
             writer.write(event.SerializeToString())
         return buffer.getvalue()
-
-
-def _tag(name: str) -> str:
-    """TensorBoard's name of a number in a row, such as ``loss/validation``."""
-    measure, part = measure_and_part(name)
-    return name if part is None else f"{measure}/{part}"
 
 
 def _flat(row: Row, separator: str = ".") -> Row:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from matgrad.callbacks.callback import Callback
-from matgrad.callbacks.methods import SNIP
 from matgrad.callbacks.topology import TopologyCallback
 from matgrad.evaluation.measures import evaluation_batch, measure
 from matgrad.foundation.machine import peak_memory
 from matgrad.layers.state import supports_of
 from matgrad.layers.weights import WeightedLayer
 from matgrad.program.computations import Step, sparse_parameters
-from matgrad.program.costs import DENSE, step_cost
+from matgrad.program.models import DENSE, step_cost
 from matgrad.program.program import EXAMPLES
 from matgrad.program.purity import Snapshot
 from matgrad.sparse.matrix import SparseMatrix, values_of
@@ -157,8 +156,3 @@ def _stored(M: MultilayerPerceptron, topology: TopologyCallback | None) -> dict[
         sparse = sum(sizes[name] for name, W in weights.items() if isinstance(W, SparseMatrix))
         explored = 1 - (1 - topology.explored) * sparse / total
     return {"nnz": nnz, "density": density, "explored": explored}
-
-
-def is_sparse_training(M: MultilayerPerceptron, callbacks: Iterable[Callback]) -> bool:
-    """Whether M has a sparse layer, or a callback may give it one."""
-    return any(layer.is_sparse for layer in M.layers) or any(isinstance(x, SNIP | TopologyCallback) for x in callbacks)

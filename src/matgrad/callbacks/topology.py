@@ -24,7 +24,6 @@ from matgrad.specifications.parsing import lookup
 from matgrad.weight_initializers import create_initializer, sparse_weights
 
 if TYPE_CHECKING:
-    from matgrad.layers import Layer
     from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.training import Training
 
@@ -57,7 +56,6 @@ class TopologyCallback(Callback):
         self.wants_batches = every is not None
         self.interval = 1 if every is None else check_size("every", every)
         self._explored: dict[str, np.ndarray] = {}  # the numbers of the positions, by parameter
-        self._grown: dict[str, np.ndarray] = {}  # those that are new, where an update knows
 
     def start(self, run: Training) -> None:
         self.updates, self.update_flops, self._explored = 0, 0, {}
@@ -99,11 +97,10 @@ class TopologyCallback(Callback):
         positions = 0
         for path, layer, name in sparse_parameters(run.M):
             support = getattr(layer, name).support
-            key, (K, D) = f"{path}.{name}", support.shape
-            known, new = self._explored.get(key, np.empty(0, np.int64)), self._grown.pop(key, support.kept_flat())
-            both = np.sort(np.concatenate([known, new]), kind="stable")  # which merges two increasing sequences
+            known = self._explored.get(key := f"{path}.{name}", np.empty(0, np.int64))
+            both = np.sort(np.concatenate([known, support.kept_flat()]), kind="stable")  # which merges increasing ones
             self._explored[key] = both[np.diff(both, prepend=-1) > 0]
-            positions += K * D
+            positions += math.prod(support.shape)
         self.explored = sum(map(len, self._explored.values())) / max(positions, 1)
 
 
@@ -152,26 +149,19 @@ class Topology(TopologyCallback):
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         factors = self._factors(run, rng)
         for path, layer, name in sparse_parameters(run.M):
-            found = factors.get(key := f"{path}.{name}", [])
-            self._grown[key] = self._rewire(run, layer, name, found, self._scale(t), rng)
-
-    def _rewire(
-        self, run: Training, layer: Layer, name: str, factors: list[Factors], scale: float, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Prune and grow one sparse parameter; returns the positions that are new."""
-        W = getattr(layer, name)
-        dropped = self._dropped(W.support, run.M.backend.to_numpy(W.values)[0], scale)
-        grown = np.empty(0, dtype=np.int64)
-        if self.grow is not None and dropped.any():
-            taken = Support.from_flat(W.shape, W.support.kept_flat()[~dropped]) if self.regrow else W.support
-            site = Site(taken, rng, factors, engine_of(run.M).largest_products)
-            grown = _checked_positions(self.grow, site, int(np.count_nonzero(dropped)))
-        if dropped.any():
+            W = getattr(layer, name)
+            dropped = self._dropped(W.support, run.M.backend.to_numpy(W.values)[0], self._scale(t))
+            if not dropped.any():
+                continue
+            grown = np.empty(0, dtype=np.int64)
+            if self.grow is not None:
+                taken = Support.from_flat(W.shape, W.support.kept_flat()[~dropped]) if self.regrow else W.support
+                site = Site(taken, rng, factors.get(f"{path}.{name}", []), engine_of(run.M).largest_products)
+                grown = _checked_positions(self.grow, site, int(np.count_nonzero(dropped)))
             rewiring = Rewiring(W.support, ~dropped, grown)
             is_zero = self.weights == "Zero"
             new = 0.0 if is_zero else sparse_weights(self.weights, rewiring.support, rng, rewiring.new_elements)
             layer.rewire(name, rewiring, new)
-        return grown
 
     def _dropped(self, support: Support, values: np.ndarray, scale: float) -> np.ndarray:
         """Which weights the rule drops; those nearest to 0, if it drops more than can be dropped.

@@ -77,7 +77,7 @@ def predict(model: Path, output: Path, **options: Any) -> None:
         if len(options["table"]) > 1 or options["target"] or options["task"]:
             raise ValueError("--table with a test file, --target or --task: expected --part beside it")
         name = str(options["table"][0])
-        X, notes = read_features(name, like=M.features)
+        X, notes = read_features(name, like=M.features, dtype=M.dtype)
     else:
         data = examples.load_data(options, M)
         (X, _), notes, name = examples.part_of(data, options["part"] or "test"), list(data.notes), data.name

@@ -18,12 +18,12 @@ from matgrad.datasets import Dataset
 from matgrad.datasets.checking import stacked
 from matgrad.specifications.parsing import create, lookup
 
-READERS: dict[str, Callable[[Path], Dataset]] = {  # of the data sets that need nothing but their place
-    "mnist": datasets.mnist,
-    "fashion_mnist": datasets.fashion_mnist,
-    "cifar10": datasets.cifar10,
-    "load_dataset": datasets.npz,
-    "preprocessed": lambda folder: datasets.preprocessed(folder)[0],
+READERS: dict[str, Callable[..., Dataset]] = {  # of the data sets that need their place and maybe a dtype
+    "mnist": lambda place, dtype: datasets.mnist(place),  # bytes
+    "fashion_mnist": lambda place, dtype: datasets.fashion_mnist(place),
+    "cifar10": lambda place, dtype: datasets.cifar10(place),
+    "load_dataset": lambda file, dtype: datasets.npz(file, dtype=dtype),
+    "preprocessed": lambda folder, dtype: datasets.preprocessed(folder, dtype=dtype)[0],
 }
 GENERATED = {"checkerboard": datasets.checkerboard, "mini": datasets.mini}
 SOURCES = (*READERS, "table", "svmlight", "generate_dataset")  # the options that name data, of which one is given
@@ -45,7 +45,7 @@ def load_data(options: dict[str, Any], M: mg.MultilayerPerceptron | None = None)
     """The data set that the options name, not yet normalized; the embedded digits if they name none.
 
     For a saved model M, a table has its features and, unless the options name another, its target and its task; an
-    svmlight file has its task, and the number and the first index of its features.
+    svmlight file has its task, and the number and the first index of its features. Numbers have the type of the model.
     """
     given = given_sources(options)
     if len(given) > 1:
@@ -56,13 +56,13 @@ def load_data(options: dict[str, Any], M: mg.MultilayerPerceptron | None = None)
         raise ValueError(f"{' and '.join(wrong)} need{'s' if len(wrong) == 1 else ''} --table")
     if not given:
         return datasets.digits()
-    value = options[name]
+    value, dtype = options[name], options.get("dtype") or ("float32" if M is None else M.dtype)
     if name == "generate_dataset":
         return create(value, GENERATED, "--generate-dataset", seed=options["seed"])
     if name in READERS:
-        return READERS[name](value)
+        return READERS[name](value, dtype)
     file, test = [*value, None][:2]
-    how: dict[str, Any] = {"task": options["task"], "test": test}
+    how: dict[str, Any] = {"task": options["task"], "test": test, "dtype": dtype}
     if M is not None and how["task"] is None and ("classes" in M.information or M.target_normalization is not None):
         how["task"] = "regression" if class_names(M) is None else "classification"
     if name == "svmlight":

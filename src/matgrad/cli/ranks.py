@@ -14,7 +14,7 @@ from matgrad import distributed
 from matgrad.cli.checkpoints import WRITTEN, configuration_of, kept_options
 from matgrad.cli.commands import Command, as_click_error
 from matgrad.distributed import Disagreement
-from matgrad.distributed.starting import place_of
+from matgrad.distributed.group import place_of
 from matgrad.storage.checkpoints import find_checkpoint
 
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # in the environment: how often torchrun has restarted the ranks

@@ -117,7 +117,7 @@ class TrainingRun(mg.Callback):
             M.target_normalization = None
         M.features = data.features
         if options["normalize"] == "unit" and M.normalization is None and data.value_range is not None:
-            M.normalization = datasets.Normalization.of("unit", data.Xtrain, data.value_range)
+            M.normalization = datasets.Normalization.of("unit", data.Xtrain, data.value_range, M.dtype)
 
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:
@@ -144,7 +144,7 @@ class TrainingRun(mg.Callback):
         options, data = self.options, self.data
         examples: tuple = (data.Xtrain, data.Ttrain)
         if options["preprocessed"]:
-            files = datasets.preprocessed(options["preprocessed"])
+            files = datasets.preprocessed(options["preprocessed"], dtype=self.M.dtype)
             examples = (lambda epoch: (files[epoch].Xtrain, files[epoch].Ttrain),)
         self.M.fit(
             *examples,

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Examples X, float32 N×D, and targets T: N class indices (int64), or a float32 N×K matrix (regression).
+    """Examples X, N×D, and targets T: N class indices (int64), or an N×K matrix of numbers (regression).
 
+    Numbers are float32 unless float64 was asked for, as for a float64 model.
     X is a NumPy array or a CSR matrix of SciPy. `value_range` has the smallest and largest value that X can have, if
     known, `features` says how X was made from the columns of a table, and `notes` what the reader decided. The
     features of an svmlight file count from `first_index`. Created by `Dataset.checked`.
@@ -41,16 +42,22 @@ class Dataset:
 
     @classmethod
     def checked(
-        cls, name: str, *arrays: Any, source: str | None = None, classes: int | None = None, **others: Any
+        cls,
+        name: str,
+        *arrays: Any,
+        source: str | None = None,
+        classes: int | None = None,
+        dtype: str = "float32",
+        **others: Any,
     ) -> Dataset:
         """The data set of Xtrain, Ttrain, Xtest, Ttest and other attributes, or an error that names `source`.
 
-        X becomes float32. Integers and booleans in a vector or a single column are classes, 0 to `classes` - 1 if
-        that is given; other targets are numbers, and a vector of them becomes a column.
+        X and numbers in T get the `dtype`. Integers and booleans in a vector or a single column are classes, 0 to
+        `classes` - 1 if that is given; other targets are numbers, and a vector of them becomes a column.
         """
         where = source or name
-        X, T = _checked_part(where, "train", *arrays[:2])
-        Xt, Tt = _checked_part(where, "test", *arrays[2:])
+        X, T = _checked_part(where, "train", dtype, *arrays[:2])
+        Xt, Tt = _checked_part(where, "test", dtype, *arrays[2:])
         if is_scipy(X) != is_scipy(Xt):
             raise ValueError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
         if (D := X.shape[1]) != (Dt := Xt.shape[1]):
@@ -94,7 +101,7 @@ class Dataset:
         A model with a `normalization` of its own takes the data as read.
         """
         with naming(self.name):
-            normalization = Normalization.of(kind, self.Xtrain, self.value_range)
+            normalization = Normalization.of(kind, self.Xtrain, self.value_range, self.Xtrain.dtype.name)
         X, Xt = normalization.apply(self.Xtrain), normalization.apply(self.Xtest)
         check_finite(Xt, f"{self.name}: Xtest after normalization")
         return replace(self, Xtrain=X, Xtest=Xt, value_range=None)
@@ -119,12 +126,12 @@ def parts_of(name: str, A: Any) -> dict[str, np.ndarray]:
     return {f"{name}.{part}": B for part, B in ({"values": A.data} | index).items()}
 
 
-def _checked_part(where: str, part: str, X: Any, T: Any) -> tuple[Any, np.ndarray]:
-    """X as a float32 matrix, and T as an int64 vector of class indices or a float32 matrix of numbers."""
+def _checked_part(where: str, part: str, dtype: str, X: Any, T: Any) -> tuple[Any, np.ndarray]:
+    """X as a matrix of this type, and T as an int64 vector of class indices or a matrix of numbers of this type."""
     X, T = checked_examples(X, T, f"{where}: ", part)
-    X = as_type(X, np.float32, f"{where}: X{part}")
+    X = as_type(X, dtype, f"{where}: X{part}")
     if T.dtype.kind in "iub" and T.size == len(T):
         T = T.reshape(-1).astype(np.int64)
     else:
-        T = np.ascontiguousarray(as_type(T.reshape(len(T), -1), np.float32, f"{where}: T{part}"))
+        T = np.ascontiguousarray(as_type(T.reshape(len(T), -1), dtype, f"{where}: T{part}"))
     return X if is_scipy(X) else np.ascontiguousarray(X), T

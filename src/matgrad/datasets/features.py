@@ -136,11 +136,15 @@ class Features:
                 is_usable &= True if j is None else ~table.is_missing(j)
         return np.flatnonzero(is_usable)
 
-    def encode(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """The float32 N×D matrix X of some rows of a table."""
+    def encode(self, table: Table, rows: np.ndarray, dtype: str = "float32") -> np.ndarray:
+        """The N×D matrix X of some rows of a table."""
         what = f"{table.source}: {len(rows)} rows with {self.size} features, one per category"
-        check_bytes(4 * len(rows) * self.size, what, limit_from(sum(column.nbytes for column in table.columns)))
-        X, first = np.zeros((len(rows), self.size), np.float32), 0
+        check_bytes(
+            np.dtype(dtype).itemsize * len(rows) * self.size,
+            what,
+            limit_from(sum(column.nbytes for column in table.columns)),
+        )
+        X, first = np.zeros((len(rows), self.size), dtype), 0
         for column, j in zip(self.columns, self.locate(table), strict=True):
             values = column.encode(table, j, rows, self.unknown)
             if column.categories is None:

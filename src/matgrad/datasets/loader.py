@@ -52,7 +52,9 @@ class DataLoader:
         check_examples(X, T)
         self.X = as_matrix(X)
         values = values_of(self.X)
+        self._exact: dict[str, np.ndarray] = {}  # the numbers that are rounded here, for a float64 model
         if isinstance(values, np.ndarray) and values.dtype.kind in "iub":
+            self._exact["X"] = values
             values = values.astype(np.float32)
             self.X = with_values(self.X, values)
         backend = backend_of(values)
@@ -61,8 +63,10 @@ class DataLoader:
         self.T, self.labels = _targets(self.X, T, classes)
         self.weights: Array | None = None
         if weights is not None:
-            s = checked_weights(weights, self.X.shape[0])[:, None].astype(dtype)
-            self.weights = backend.from_numpy(s, backend.device(values))
+            self._exact["weights"] = s = checked_weights(weights, self.X.shape[0])[:, None]
+            self.weights = backend.from_numpy(s.astype(dtype), backend.device(values))
+        if self.labels is None and backend.dtype(T) not in (dtype, "float32"):
+            self._exact["T"] = backend.to_numpy(T).reshape(self.T.shape)
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.rng = generator() if seed is None else np.random.default_rng(seed)
@@ -126,6 +130,7 @@ class DataLoader:
         part.T = self.T if self.labels is not None else rows_of(self.T, rows)
         part.labels = None if self.labels is None else self.labels[rows]
         part.weights = None if self.weights is None else rows_of(self.weights, rows)
+        part._exact = {}
         return part
 
     def to(self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None) -> DataLoader:
@@ -149,10 +154,12 @@ class DataLoader:
             target.check_memory(size * np.dtype(dtype or current.dtype(values)).itemsize, device, "the data")
         elif dtype in (None, current.dtype(values)):
             return self
-        A = current.to_numpy(values)
+        exact = {name: A.astype(dtype) for name, A in self._exact.items()} if dtype == "float64" else {}
+        A = exact.get("X", current.to_numpy(values))
         self.X = with_values(self.X, target.shown(A if dtype is None else A.astype(dtype, copy=False), device))
-        self.T = convert(self.T, target, dtype, device)
-        self.weights = None if self.weights is None else convert(self.weights, target, dtype, device)
+        self.T = convert(exact.get("T", self.T), target, dtype, device)
+        if self.weights is not None:
+            self.weights = convert(exact.get("weights", self.weights), target, dtype, device)
         return self
 
     def in_order(self, batch_size: int) -> DataLoader:

@@ -19,7 +19,7 @@ ROWS = 4096  # converted to float64 at a time: all of CIFAR-10 would take more t
 
 @dataclass(frozen=True, eq=False)
 class Normalization:
-    """X' = (X - offset) / scale, with 1×D float32 rows `offset` and `scale`."""
+    """X' = (X - offset) / scale, with 1×D rows `offset` and `scale`, in float64 for a float64 model, else float32."""
 
     kind: str
     offset: np.ndarray
@@ -29,8 +29,10 @@ class Normalization:
         lookup(self.kind, dict.fromkeys(KINDS), "normalization")
 
     @classmethod
-    def of(cls, kind: str, X: Any, value_range: tuple[float, float] | None = None) -> Normalization:
-        """The normalization of a kind for training data X, whose values have a known range or None.
+    def of(
+        cls, kind: str, X: Any, value_range: tuple[float, float] | None = None, dtype: str = "float32"
+    ) -> Normalization:
+        """The normalization of a kind for training data X of a model, whose values have a known range or None.
 
         unit: offset is the smallest value and scale is largest - smallest, of the known range or of each column.
         standard: offset_j = Σ_i x_ij / N and scale_j² = Σ_i (x_ij - offset_j)² / N.
@@ -50,20 +52,20 @@ class Normalization:
             offset, high = (X.min(axis=0), X.max(axis=0)) if value_range is None else value_range
             scale = np.subtract(high, offset, dtype=np.float64)
         with np.errstate(over="ignore", under="ignore"):
-            a, b = (np.full((1, X.shape[1]), A, np.float64).astype(np.float32) for A in (offset, scale))
+            a, b = (np.full((1, X.shape[1]), A, np.float64).astype(dtype) for A in (offset, scale))
         b[b == 0] = 1
         if len(wrong := np.flatnonzero(~np.isfinite(a + b))):
-            raise ValueError(f"column {wrong[0]}: the range of its values is too wide for float32")
+            raise ValueError(f"column {wrong[0]}: the range of its values is too wide for {dtype}")
         return cls(kind, a, b)
 
     def apply(self, X: Any) -> Any:
-        """(X - offset) / scale for an N×D matrix X, as float64 if X is that, else as float32; X itself for 'none'."""
+        """(X - offset) / scale for an N×D matrix X, as float64 if X or offset is that, else float32; X for 'none'."""
         D = self.offset.shape[1]
         if X.ndim != 2 or X.shape[1] != D:
             raise ValueError(f"found a matrix with shape {X.shape}, expected {D} columns as in the training data")
         if self.kind == "none":
             return X
-        dtype = np.float64 if X.dtype == np.float64 else np.float32
+        dtype = np.float64 if np.float64 in (X.dtype, self.offset.dtype) else np.float32
         if is_scipy(X) and self.offset.any():
             raise ValueError(f"the normalization {self.kind} shifts the inputs, which would make a sparse X dense")
         with np.errstate(over="ignore", invalid="ignore"):

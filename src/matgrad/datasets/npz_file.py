@@ -25,7 +25,7 @@ PARTS = ("values", "columns", "starts", "shape")  # of a sparse X
 RANGE = "value_range"  # optional: the smallest and the largest value that X can have
 
 
-def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
+def npz(file: str | os.PathLike[str], *, classes: int | None = None, dtype: str = "float32") -> Dataset:
     """The data set in an npz file: X matrices of numbers, T class indices, one-hot rows, or numbers.
 
     Integers and booleans in a vector or a single column are class indices, rows with a single 1 and zeros are
@@ -44,6 +44,7 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
         *(arrays[key] for key in KEYS),
         source=str(path),
         classes=next((size for size in (classes, K, Kt) if size is not None), None),
+        dtype=dtype,
         value_range=None if A is None else (float(A[0]), float(A[1])),
     )
 
@@ -100,13 +101,13 @@ class Preprocessed:
     A file is read when its epoch begins. Every data set must have the sizes of the first.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        path = existing_folder(folder)
+    def __init__(self, folder: str | os.PathLike[str], *, dtype: str = "float32") -> None:
+        path, self.dtype = existing_folder(folder), dtype
         count = sum(re.fullmatch(r"epoch\d+\.npz", file.name) is not None for file in path.iterdir())
         self._files = [path / f"epoch{i}.npz" for i in range(max(count, 1))]
         if missing := [file.name for file in self._files if not file.is_file()]:
             raise ValueError(f"{path}: no file {missing[0]}; expected epoch0.npz, epoch1.npz … without gaps")
-        self.first = npz(self._files[0])
+        self.first = npz(self._files[0], dtype=dtype)
 
     def __len__(self) -> int:
         """The number of files."""
@@ -119,7 +120,8 @@ class Preprocessed:
         """The data set of epoch i, from 0: the content of file i mod the number of files."""
         if (number := i % len(self)) == 0:
             return self.first
-        dataset, sizes = npz(self._files[number], classes=self.first.classes), "{} inputs, {} outputs and {} classes"
+        dataset = npz(self._files[number], classes=self.first.classes, dtype=self.dtype)
+        sizes = "{} inputs, {} outputs and {} classes"
         found, expected = (sizes.format(d.input_size, d.output_size, d.classes) for d in (dataset, self.first))
         if found != expected:
             raise ValueError(f"{self._files[number]}: found {found}, expected {expected} as in {self._files[0].name}")

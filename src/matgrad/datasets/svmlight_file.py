@@ -29,6 +29,7 @@ def svmlight(
     seed: int = 0,
     first_index: int | None = None,
     features: int | None = None,
+    dtype: str = "float32",
 ) -> Dataset:
     """The data set in an svmlight file, whose X is a CSR matrix of SciPy.
 
@@ -61,6 +62,7 @@ def svmlight(
         source=str(file),
         classes=None if names is None else len(names),
         class_names=names,
+        dtype=dtype,
         notes=tuple(notes),
         first_index=first,
     )

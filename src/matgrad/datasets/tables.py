@@ -37,6 +37,7 @@ def table(
     missing: Missing = "error",
     unknown: Unknown = "error",
     like: Features | None = None,
+    dtype: str = "float32",
 ) -> Dataset:
     """The data set in a table: one example per row, its target in the column `target` (default: the last).
 
@@ -85,31 +86,41 @@ def table(
     target_column = replace(features.target, categories=class_names)
     arrays = []
     for part, used in ((content, kept), (other, held)):
-        arrays += [features.encode(part, used), target_column.encode(part, part.target or 0, used)]
+        arrays += [features.encode(part, used, dtype), target_column.encode(part, part.target or 0, used)]
     return Dataset.checked(
         Path(source).name.split(".")[0] if isinstance(source, str | os.PathLike) else "table",
         *arrays,
         source=content.source,
         classes=None if class_names is None else len(class_names),
         class_names=class_names,
+        dtype=dtype,
         notes=tuple(notes),
         features=features,
     )
 
 
 def table_features(
-    source: Source, *, header: bool | None = None, delimiter: str | None = None, like: Features | None = None
+    source: Source,
+    *,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    like: Features | None = None,
+    dtype: str = "float32",
 ) -> np.ndarray:
-    """The float32 N×D matrix of a table that has examples without targets: every column has numbers.
+    """The N×D matrix of a table that has examples without targets: every column has numbers.
 
     With `like`, the features of a data set or of a model (`M.features`), it has the columns of the same names,
     in whatever order they are, encoded as they were there; other columns are ignored.
     """
-    return read_features(source, header, delimiter, like)[0]
+    return read_features(source, header, delimiter, like, dtype)[0]
 
 
 def read_features(
-    source: Source, header: bool | None = None, delimiter: str | None = None, like: Features | None = None
+    source: Source,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    like: Features | None = None,
+    dtype: str = "float32",
 ) -> tuple[np.ndarray, list[str]]:
     """The matrix that `table_features` returns, and notes on how its columns were found."""
     content = read_table(source, None, header, delimiter, () if like is None else like.names)
@@ -117,7 +128,7 @@ def read_features(
         columns = tuple(Column(j, content.name(j)) for j in range(content.width))
         like = Features(columns, content.width, Column(content.width))
     notes = [] if content.delimiter is not None else list(content.notes)
-    return like.encode(content, np.arange(len(content))), notes + like.notes(content)
+    return like.encode(content, np.arange(len(content)), dtype), notes + like.notes(content)
 
 
 def described(class_names: tuple[str, ...] | None) -> str:

@@ -1,6 +1,5 @@
 """Several processes, also on several machines, that train one model as one process would: the group of ranks."""
 
-from matgrad.distributed.group import Collectives, Disagreement, Group, current, is_first
-from matgrad.distributed.starting import start
+from matgrad.distributed.group import Collectives, Disagreement, Group, current, is_first, start
 
 __all__ = ["Collectives", "Disagreement", "Group", "current", "is_first", "start"]

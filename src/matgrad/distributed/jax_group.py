@@ -14,8 +14,7 @@ import numpy as np
 from jax.errors import JaxRuntimeError
 from jax.experimental.multihost_utils import process_allgather
 
-from matgrad.distributed.group import Group, lost
-from matgrad.distributed.starting import Place, integer, place_of
+from matgrad.distributed.group import Group, Place, integer, lost, place_of
 
 # of JAX: messages between CPUs, and no handler of SIGTERM, which ends a run after a checkpoint
 OPTIONS = {"jax_cpu_collectives_implementation": "gloo", "jax_enable_preemption_service": False}

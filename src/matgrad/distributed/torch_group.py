@@ -17,8 +17,7 @@ import torch
 import torch.distributed as dist
 
 from matgrad.backends.base import Array
-from matgrad.distributed.group import Collectives, lost
-from matgrad.distributed.starting import Place
+from matgrad.distributed.group import Collectives, Place, lost
 
 
 @contextmanager

@@ -1,18 +1,26 @@
-"""Kernels, which a framework supplies to run programs: operations that write to a given matrix."""
+"""Programs run by kernels: operations that a framework supplies, and that write to a given matrix."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Array, Backend, Scalar
-from matgrad.program.operations import OPERATIONS, Operation
+from matgrad.layers.state import State, matrices_of
+from matgrad.program.buffers import Buffer, Plan
+from matgrad.program.operations import OPERATIONS, STACKS, Operation
+from matgrad.program.program import Program, Value
 from matgrad.program.scalars import as_function, functions_in
 from matgrad.program.shapes import Shape
 
 if TYPE_CHECKING:
+    from matgrad.engines.sharded import Exchange
     from matgrad.sparse.support import Support
+
+
+Call = tuple[Callable[..., None], list[Any]]  # a kernel, and what it writes and reads
 
 
 def into(function: Callable[..., Any], **options: Any) -> Callable[..., None]:
@@ -134,7 +142,123 @@ class Kernels(ABC):
         """uniform(m, n, seed, count)_S"""
         self.copy(out, self.backend.uniform_on(S, seed, count, out))
 
-    def run(self, code: list[tuple[Callable[..., None], int, tuple[int, ...]]], slots: list[Any]) -> None:
-        """Execute the instructions (kernel, slot of the result, slots of the operands)."""
-        for kernel, out, operands in code:
-            kernel(slots[out], *[slots[i] for i in operands])
+    def run(self, calls: Iterable[Call]) -> None:
+        """Call the kernels."""
+        for kernel, arguments in calls:
+            kernel(*arguments)
+
+
+# -- programs ----------------------------------------------------------------------------------------------
+
+Key = Buffer | Value | float  # of an operand of a kernel: its buffer; a view, a support or a 0-d number; a plain number
+
+
+class Executor:
+    """A program with memory: ``execute(X=X, T=T, eta=eta)`` changes the matrices of `state` in place.
+
+    If the examples are sparse, X has their values and ``X.support`` their support.
+    The outputs that are not part of the state are returned, in memory that the next run overwrites.
+    """
+
+    def __init__(self, program: Program, kernels: Kernels, state: State, exchange: Exchange | None = None) -> None:
+        self.program, self.kernels, self.exchange = program, kernels, exchange
+        self.runs = 0
+        self.seconds: dict[Value, float] = {}  # that each value took, if they are timed
+        self._arrays: State = {} if exchange is None else exchange.arrays
+        self._like: Any = next(iter(matrices_of(state).values()), None)
+        self._memory: dict[Key, Array] = {}  # of its own
+        self.plan = self._planned(state)
+        self.code = [self._kernel_for(instruction) for instruction in self.plan.instructions]
+        holder = {self.plan.buffers[value]: value for value in program.outputs.values()}
+        self.code += [(kernels.copy, holder[source], [to, source]) for to, source in self.plan.copies]
+        self.bind(state)
+
+    def _planned(self, state: State) -> Plan:
+        """What is computed at once, and in which memory."""
+        return Plan(self.program)
+
+    def _kernel_for(self, instruction: Any) -> tuple[Callable[..., None], Value, list[Key]]:
+        """The kernel of an instruction, the value that it computes, and the keys of its arguments."""
+        (value,) = instruction.written
+        out = self._key(value)
+        if value.kind != "collective":
+            return getattr(self.kernels, value.operation), value, [out, *(self._key(x, value) for x in value.operands)]
+        exchange = self.exchange
+        if exchange is None:
+            raise ValueError(f"{value.operation}: the program of a rank cannot run without other ranks")
+        return lambda out: exchange.perform(value), value, [out]
+
+    def _key(self, x: Value | Buffer, user: Value | None = None) -> Key:
+        """The key of a buffer, or of an operand of a value."""
+        if isinstance(x, Value) and x.number is not None and user and OPERATIONS[user.operation].takes_numbers:
+            return x.number
+        return self.plan.buffers.get(x, x) if isinstance(x, Value) else x
+
+    def bind(self, state: State) -> None:
+        """Go on with other matrices and supports of the same sizes."""
+        self.state = state
+        self.calls: list[Call] = []
+        self.given: list[tuple[list[Any], int, Key]] = []  # arguments that are inputs or views of them, and which
+        for kernel, _, keys in self.code:
+            arguments = [self._found(key, {}) for key in keys]
+            self.given += [(arguments, k, key) for k, key in enumerate(keys) if arguments[k] is None]
+            self.calls.append((kernel, arguments))
+        own = self.program.outputs.keys() - self.program.inputs.keys()
+        self.outputs: State = {name: self._found(self.plan.homes[name], {}) for name in own}
+
+    def _found(self, key: Key, inputs: State) -> Any:
+        """What a key stands for; None if that is an input, or a view of one, which is not given."""
+        if not isinstance(key, Buffer | Value):
+            return key
+        if isinstance(key, Value) and key.kind == "view":
+            X = self._found(self._key(key.operands[0]), inputs)
+            return None if X is None else self._view(key, X)
+        if isinstance(key, Value) and key.support is not None:
+            return key.support
+        is_number = isinstance(key, Value) and key.operation == "number"  # whose name, if any, is not that of a matrix
+        name = "" if is_number else key.name
+        for given in (inputs, self.state, self._arrays):
+            if name in given:
+                return given[name]
+        if name in self.program.inputs or (isinstance(key, Value) and not is_number):
+            return None
+        if key not in self._memory:
+            self._memory[key] = self._empty(key)
+            if isinstance(key, Value):
+                self._memory[key][...] = key.number
+        return self._memory[key]
+
+    def _view(self, value: Value, X: Array) -> Array:
+        """X as transposed, stacked or repeated by a view."""
+        if value.operation in STACKS:
+            return X.reshape(tuple(map(int, value.shape)))
+        return X.T if value.operation == "transpose" else self.kernels.repeat(X, value.shape)
+
+    def _empty(self, x: Buffer | Value) -> Array:
+        return self.kernels.empty(x.shape, x.dtype, self._like)
+
+    def _give(self, inputs: State) -> None:
+        """Put the inputs and their views among the arguments."""
+        for arguments, k, key in self.given:
+            arguments[k] = self._found(key, inputs)
+
+    def execute(self, **inputs: Any) -> State:
+        """Run the program once."""
+        self._give(inputs)
+        if self.seconds:
+            self._run_timed()
+        else:
+            self.kernels.run(self.calls)
+        self.runs += 1
+        return self.outputs
+
+    def time(self) -> None:
+        """Measure the seconds of every value from now on, with a clock that waits for results on a device."""
+        self.seconds = {value: 0.0 for _, value, _ in self.code}
+
+    def _run_timed(self) -> None:
+        for call, (_, value, _) in zip(self.calls, self.code, strict=True):
+            start = time.perf_counter()
+            self.kernels.run([call])
+            self.kernels.backend.wait(call[1][0])
+            self.seconds[value] += time.perf_counter() - start

@@ -42,9 +42,9 @@ class NumpyKernels(Kernels):
     def copied(self, X):
         return np.array(X, order="C")
 
-    def run(self, code, slots):
+    def run(self, calls):
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
-            super().run(code, slots)
+            super().run(calls)
 
     def copy(self, out, X):
         np.copyto(out, X)

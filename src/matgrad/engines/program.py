@@ -10,15 +10,13 @@ from typing import Any
 from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.distributed.group import Collectives
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, scalar, signature
-from matgrad.engines.executor import Executor
-from matgrad.engines.kernels import Kernels
+from matgrad.engines.kernels import Executor, Kernels
 from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, flattened, matrices_of, supports_of
 from matgrad.program.computations import Computation, Step
 from matgrad.program.program import Program
 from matgrad.program.recorder import listing, record_computation
 from matgrad.program.rules import TRANSPOSED, optimized, transposed_names, with_transposed
-from matgrad.program.shapes import size_name
 from matgrad.sparse.matrix import values_of
 from matgrad.sparse.support import Support
 
@@ -66,7 +64,6 @@ class Programs:
         self.executors: dict[Any, Any] = {}  # by the shapes and dtypes of the inputs
         self.listings: dict[Any, list[tuple]] = {}  # of their programs
         self.current: set[Any] = set()  # those whose programs are known to be those of the computation
-        self.resizable: set[Any] = set()  # those whose programs are the same for any numbers of elements
         self.retired: list[Any] = []  # executors for other numbers of elements, with the time they took
         self.compilation = Stopwatch()  # for recording and planning
 
@@ -80,7 +77,7 @@ class Programs:
         self.current.clear()
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Go on with these matrices and supports; programs are planned again if numbers of elements change."""
+        """Go on with these matrices and supports; programs are recorded again if numbers of elements change."""
         sizes = {name: X.shape for name, X in matrices_of(self.matrices).items()}
         given = {self._place(name): self._turned(name, X) for name, X in matrices_of(state).items()}
         own = {name: self._own(name, X) for name, X in given.items()}
@@ -89,12 +86,10 @@ class Programs:
         self.matrices = own | indices
         is_resized = any(sizes.get(name) != X.shape for name, X in own.items())
         for key, executor in list(self.executors.items()):
-            if not is_resized:
-                executor.bind(self.matrices)
-            else:
+            if is_resized:
                 self._retire(key)
-                if key in self.resizable:  # others are recorded again
-                    self.executors[key] = self._planned(executor.program)
+            else:
+                executor.bind(self.matrices)
 
     def _retire(self, key: Any) -> None:
         """Take an executor away."""
@@ -150,10 +145,11 @@ class Programs:
             if self.listings[key] == found:
                 return
             self._retire(key)
-        (self.resizable.add if recorded.is_resizable else self.resizable.discard)(key)
         self._transpose(transposed_names(recorded))
-        program = self._optimized(with_transposed(recorded, self.transposed))
-        self.listings[key], self.executors[key] = found, self._planned(program)
+        executor = self._made(self._optimized(with_transposed(recorded, self.transposed)))
+        if self.is_timed:
+            executor.time()
+        self.listings[key], self.executors[key] = found, executor
 
     def _optimized(self, program: Program) -> Program:
         """The program as it is run."""
@@ -170,16 +166,8 @@ class Programs:
         self.matrices, self.transposed = {}, self.transposed | names
         self.load(state)
 
-    def _planned(self, program: Program) -> Any:
-        """An executor of the program for the present numbers of elements of the supports."""
-        present = program.supports.keys() & self.matrices.keys()
-        sizes = {size_name(program.supports[name].shape[2]): self.matrices[name].nnz for name in present}
-        executor = self._made(program.resized(sizes))
-        if self.is_timed:
-            executor.time()
-        return executor
-
     def _made(self, program: Program) -> Any:
+        """An executor of the program, which works on the matrices of the state."""
         return self.executor_class(program, self.kernels, self.matrices)
 
 

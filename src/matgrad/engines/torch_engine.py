@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep
-from matgrad.engines.executor import Executor
-from matgrad.engines.kernels import Kernels, into
+from matgrad.engines.kernels import Executor, Kernels, into
 from matgrad.engines.program import ProgramEngine, ProgramEvaluation
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.computations import Computation, Step
@@ -88,9 +87,9 @@ class TorchKernels(Kernels):
     def repeat(self, x, shape):
         return x.expand(shape)
 
-    def run(self, code, slots):
+    def run(self, calls):
         with torch.no_grad():
-            super().run(code, slots)
+            super().run(calls)
 
     def copy(self, out, X):
         out.copy_(X)

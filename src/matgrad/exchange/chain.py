@@ -24,34 +24,18 @@ from matgrad.layers import (
     DropoutLayer,
     Layer,
     LayerNormalizationLayer,
-    LinearDropoutLayer,
     LinearLayer,
     LogSoftmaxLayer,
     RMSNormalizationLayer,
     SoftmaxLayer,
 )
-from matgrad.layers.dropout import DROPOUT_LAYERS
+from matgrad.layers.dropout import DROPOUT_LAYERS, LinearDropoutLayer
 from matgrad.layers.state import matrices_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.specifications.models import OPTIMIZER
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """Y = X Wᵀ + 1_N b, with a dense or sparse K×D matrix W and a vector b, both of NumPy."""
-
-    W: Any
-    b: np.ndarray
-
-
-@dataclass(frozen=True)
-class Dropout:
-    """Dropout of neurons at a rate."""
-
-    rate: float
 
 
 class Softmax:
@@ -64,54 +48,89 @@ class LogSoftmax:
 
 @dataclass(frozen=True, eq=False)
 class Normalize:
-    """(X - offset) / scale, before all other operations."""
+    """(X - offset) / scale, before all layers, with vectors of the dtype of the model."""
 
-    normalization: Normalization
+    offset: np.ndarray
+    scale: np.ndarray
+    kind: str = "standard"
 
 
 class Denormalize(Normalize):
-    """Y·scale + offset, after all other operations."""
+    """Y·scale + offset, after all layers."""
 
 
-Normalizing = BatchNormalizationLayer | LayerNormalizationLayer | RMSNormalizationLayer  # with matrices of NumPy
+# a layer, linear without the function that follows, and with matrices of NumPy; or a function, or a normalization
+Operation = Layer | ActivationFunction | Softmax | LogSoftmax | Normalize
+Chain = Iterable[tuple[str, Operation]]
+
 NORMALIZING: dict[str, type[Layer]] = {  # as ONNX and Keras call them
     "BatchNormalization": BatchNormalizationLayer,
     "LayerNormalization": LayerNormalizationLayer,
     "RMSNormalization": RMSNormalizationLayer,
 }
-Operation = Affine | ActivationFunction | Softmax | LogSoftmax | Normalizing | Dropout | Normalize
-Chain = Iterable[tuple[str, Operation]]
-
 
 # -- from a model ---------------------------------------------------------------------------------
 
-# the operations that each layer is; a layer that is not listed, such as SReLU or a user's own, cannot be exchanged
-OPERATIONS: dict[type[Layer], Callable[[Any], list[Operation]]] = {
-    LinearLayer: lambda layer: [Affine(layer.W, layer.b[0])],
-    ActivationLayer: lambda layer: [Affine(layer.W, layer.b[0]), layer.act],
-    SoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), Softmax()],
-    LogSoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), LogSoftmax()],
-    **dict.fromkeys(NORMALIZING.values(), lambda layer: [layer]),
-    DropoutLayer: lambda layer: [Dropout(layer.dropout)],
+FOLLOWING: dict[type[LinearLayer], Callable[[Any], Operation]] = {  # what follows the linear part of a layer
+    ActivationLayer: lambda layer: _as_others(layer.act, layer.b.dtype.name),
+    SoftmaxLayer: lambda layer: Softmax(),
+    LogSoftmaxLayer: lambda layer: LogSoftmax(),
 }
-OPERATIONS |= {DROPOUT_LAYERS[cls]: OPERATIONS[cls] for cls in DROPOUT_LAYERS.keys() & OPERATIONS.keys()}
+FOLLOWING |= {DROPOUT_LAYERS[cls]: function for cls, function in FOLLOWING.items()}
+LINEAR: tuple[type[LinearLayer], ...] = (LinearLayer, LinearDropoutLayer, *FOLLOWING)
+KNOWN: tuple[type, ...] = (
+    *LINEAR,
+    *NORMALIZING.values(),
+    DropoutLayer,
+)  # no other layer, such as SReLU or a user's own, is exchanged
 
 
 def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[str, Operation]]:
     """The operations of M, with its normalizations; without `trains`, as they are in evaluation mode."""
     if M.dtype not in DTYPES:
         raise ValueError(f"the model is {M.dtype}, expected one of {', '.join(DTYPES)}; use M.to(dtype=...)")
-    if M.normalization is not None and M.normalization.kind != "none":
-        yield f"the {M.normalization} normalization of the inputs", Normalize(M.normalization)
+    yield from _normalizations(M.normalization, Normalize, "inputs", M.dtype)
     for i, layer in enumerate(M.clone().to("numpy").layers, start=1):
-        where = f"layer {i}, {layer.specification()}"
+        where, kind = f"layer {i}, {layer.specification()}", type(layer)
         with naming(where):
             if trains and isinstance(layer, LinearDropoutLayer) and layer.dropout:
                 raise ValueError(f"drops weights at rate {layer.dropout}; other tools have dropout of neurons only")
-            operations = counterpart(OPERATIONS, layer, "other tools have no such layer")(layer)
-        yield from ((where, operation) for operation in operations if trains or not isinstance(operation, Dropout))
-    if M.target_normalization is not None and M.target_normalization.kind != "none":
-        yield f"the {M.target_normalization} normalization of the targets", Denormalize(M.target_normalization)
+            if kind not in KNOWN:
+                raise ValueError("other tools have no such layer")
+            following = [FOLLOWING[kind](layer)] if kind in FOLLOWING else []
+        yield from ((where, x) for x in (layer, *following) if trains or kind is not DropoutLayer)
+    yield from _normalizations(M.target_normalization, Denormalize, "targets", M.dtype)
+
+
+def _normalizations(
+    found: Normalization | None, cls: type[Normalize], what: str, dtype: str
+) -> Iterator[tuple[str, Operation]]:
+    """The operation that a normalization is, if it is one."""
+    if found is not None and found.kind != "none":
+        offset, scale = (A[0].astype(dtype) for A in (found.offset, found.scale))
+        yield f"the {found} normalization of the {what}", cls(offset, scale, found.kind)
+
+
+def _as_others(f: Any, dtype: str) -> ActivationFunction:
+    """The function as other tools have it: αx for x < 0 with any α, and a threshold that x must be greater than."""
+    if isinstance(f, af.LeakyReLUActivation):
+        if f.alpha > 1:
+            raise ValueError(f"is max(αx, x) with α = {f.alpha:g}; other tools have αx for x < 0, which is AllReLU")
+        return af.AllReLUActivation(f.alpha)
+    is_threshold = isinstance(f, af.TReLUActivation)
+    return af.TReLUActivation(float(_next(f.epsilon, -np.inf, dtype))) if is_threshold else f
+
+
+def _as_ours(f: Any, dtype: str) -> ActivationFunction:
+    """The function of which that is `f`, with a threshold as one writes it: 0.01 for that float32 number."""
+    if isinstance(f, af.AllReLUActivation) and f.alpha <= 1:
+        return af.LeakyReLUActivation(f.alpha)
+    return af.TReLUActivation(float(str(_next(f.epsilon, np.inf, dtype)))) if isinstance(f, af.TReLUActivation) else f
+
+
+def _next(x: float, towards: float, dtype: str) -> np.floating:
+    """The number of a dtype beside x."""
+    return np.nextafter(np.dtype(dtype).type(x), towards, dtype=dtype)
 
 
 def dense(W: Any) -> np.ndarray:
@@ -119,31 +138,36 @@ def dense(W: Any) -> np.ndarray:
     return W.to_dense() if isinstance(W, SparseMatrix) else W
 
 
+def rows_of(layer: Layer) -> list[np.ndarray]:
+    """The parameters and statistics of a layer that normalizes, as vectors: γ, β, the running mean and variance."""
+    return [getattr(layer, name)[0] for name in (*layer.parameters, *layer.buffers)]
+
+
 # -- to a model ----------------------------------------------------------------------------------
 
 Outputs = Iterable[tuple[str, np.ndarray]]  # of a model, under "", then those of its parts, by their places
 Run = Callable[[np.ndarray], Outputs]  # what another tool computes for a batch, in evaluation mode
-SIZES = (16, 1)  # of the batches
-TOLERANCES = {"float32": 1e-3, "float64": 1e-6}  # relative to the largest output
+BATCHES = ((16, 1.0), (1, 1.0), (5, 10.0), (7, 0.01))  # their sizes, and how large their elements are
+TOLERANCE, ROUNDING = 1e-5, 32  # relative to the largest output, and to our own rounding errors
 
 
 def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
     """The model with these operations: it has the optimizers of a new one, and trains where a new one does.
 
-    With `run`, its outputs are compared with those of the other tool, for random batches of several sizes.
+    With `run`, its outputs are compared with those of the other tool, for random batches of several sizes and scales.
     """
-    operations = list(chain)
-    M = _assembled(operations)
-    if not any(layer.parameters for layer in M.layers):
-        raise ValueError("found no layers with weights, expected at least one")
-    if len(found := sorted({X.dtype.name for X in matrices_of(M.state()).values() if X.dtype.kind == "f"})) > 1:
-        raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
-    if run is not None:
-        for N in SIZES:
-            X = np.random.default_rng(0).normal(size=(N, M.layers[0].input_size))
-            if M.normalization is not None:
-                X = M.normalization.offset + X * M.normalization.scale
-            _compare(operations, X.astype(M.dtype), run)
+    with preserved_generator():
+        operations = list(chain)
+        M = _assembled(operations)
+        if not any(layer.parameters for layer in M.layers):
+            raise ValueError("found no layers with weights, expected at least one")
+        if len(found := sorted({X.dtype.name for X in matrices_of(M.state()).values() if X.dtype.kind == "f"})) > 1:
+            raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
+        if run is not None:
+            for N, scale in BATCHES:
+                X = scale * np.random.default_rng(N).normal(size=(N, M.layers[0].input_size))
+                X = X if M.normalization is None else M.normalization.offset + X * M.normalization.scale
+                _compare(operations, X.astype(M.dtype), run)
     M.set_optimizer(OPTIMIZER)
     return M.to("auto")
 
@@ -170,86 +194,70 @@ def _agrees(operations: list[tuple[str, Operation]], found: np.ndarray, X: np.nd
     M = _assembled(operations)
     if not M.layers:
         return True
-    Y = M.eval().predict(X)
-    tolerance, largest = TOLERANCES[X.dtype.name], float(np.abs(Y).max(where=np.isfinite(Y), initial=0.0))
-    return np.shape(found) == Y.shape and np.allclose(found, Y, tolerance, tolerance * largest, equal_nan=True)
+    Y, exact = M.eval().predict(X), M.clone().to(dtype="float64").predict(X)
+    largest, error = (np.abs(A).max(where=np.isfinite(Y), initial=0.0) for A in (Y, Y - exact))
+    tolerance = TOLERANCE * largest + ROUNDING * error
+    return np.shape(found) == Y.shape and np.allclose(found, Y, 0, tolerance, equal_nan=True)
 
 
 def _assembled(operations: list[tuple[str, Operation]]) -> MultilayerPerceptron:
     """The model with these operations, of which the first ones of a model are a model too."""
     M = MultilayerPerceptron()
     size = next((n for _, operation in operations if (n := _columns(operation)) is not None), 0)
-    with preserved_generator():
-        for where, operation in operations:
-            with naming(where):
-                if _columns(operation) not in (None, size):
-                    raise ValueError(f"takes {_columns(operation)} columns, but what is before it has {size}")
-                if M.target_normalization is not None:
-                    raise ValueError("follows the normalization of the targets, which is expected to be the last")
-                _append(M, operation, size)
-                size = M.layers[-1].output_size if M.layers else size
+    for where, operation in operations:
+        with naming(where):
+            if _columns(operation) not in (None, size):
+                raise ValueError(f"takes {_columns(operation)} columns, but what is before it has {size}")
+            if M.target_normalization is not None:
+                raise ValueError("follows the normalization of the targets, which is expected to be the last")
+            _append(M, operation, size)
+            size = M.layers[-1].output_size if M.layers else size
     return M
 
 
 def _columns(operation: Operation) -> int | None:
     """The number of columns of the matrix that an operation takes; None if it takes any."""
     if isinstance(operation, Normalize):
-        return operation.normalization.scale.shape[1]
-    if isinstance(operation, Affine):
-        return operation.W.shape[1]
-    return operation.input_size if isinstance(operation, Normalizing) else None
+        return len(operation.scale)
+    return operation.input_size if isinstance(operation, Layer) and type(operation) is not DropoutLayer else None
 
 
 def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
     """Add an operation on `size` columns: a layer, the function of the last layer, or a normalization."""
-    last = M.layers[-1] if M.layers else None
+    last: Any = M.layers[-1] if M.layers else None
     if isinstance(operation, Denormalize):
-        M.target_normalization = operation.normalization
+        M.target_normalization = _normalization(operation)
     elif isinstance(operation, Normalize):
         if last is not None or M.normalization is not None:
             raise ValueError("expected a normalization of the inputs before all layers")
-        M.normalization = operation.normalization
-    elif isinstance(operation, Affine):
-        M.layers.append(_linear(operation))
-    elif isinstance(operation, Normalizing):
-        M.layers.append(operation)
-    elif isinstance(operation, Dropout):
-        M.layers.append(DropoutLayer(size, dropout=operation.rate))
+        M.normalization = _normalization(operation)
+    elif isinstance(operation, Layer):
+        M.layers.append(DropoutLayer(size, dropout=operation.dropout) if type(operation) is DropoutLayer else operation)
     elif type(last) is LinearLayer:
-        M.layers[-1] = _linear(Affine(last.W, values_of(last.b)[0]), operation)
+        M.layers[-1] = linear(last.W, values_of(last.b)[0], operation)
     else:
         raise ValueError("expected a linear layer just before it: a layer of matgrad is linear, then a function")
 
 
-def _linear(affine: Affine, function: ActivationFunction | Softmax | LogSoftmax | None = None) -> LinearLayer:
-    """A linear layer, with a function after it."""
-    W, b = affine.W, affine.b
+def linear(W: Any, b: np.ndarray | None = None, function: Any = None) -> LinearLayer:
+    """A linear layer with a dense or sparse K×D matrix W and a vector b, by default 0, and a function after it."""
     K, D = W.shape
+    b = np.zeros(K, W.dtype) if b is None else b
     if b.shape != (K,):
         raise ValueError(f"found a bias of shape {b.shape}, expected {K} numbers for weights of shape {K} × {D}")
     options: dict[str, Any] = {"support": W.support} if isinstance(W, SparseMatrix) else {}
     if isinstance(function, ActivationFunction):
-        layer: LinearLayer = ActivationLayer(D, K, function, **options)
+        layer: LinearLayer = ActivationLayer(D, K, _as_ours(function, b.dtype.name), **options)
     else:
         layer = {Softmax: SoftmaxLayer, LogSoftmax: LogSoftmaxLayer}.get(type(function), LinearLayer)(D, K, **options)
     layer.W, layer.b = with_values(W, _checked("weights", values_of(W))), _checked("bias", b[None])
     return layer
 
 
-def row_names(cls: type[Layer]) -> tuple[str, ...]:
-    """The parameters and statistics of a layer that normalizes: γ, β, the running mean and variance."""
-    return (*cls.parameters, *cls.buffers)
-
-
-def rows_of(layer: Normalizing) -> list[np.ndarray]:
-    """The parameters and statistics of a layer, as vectors."""
-    return [getattr(layer, name)[0] for name in row_names(type(layer))]
-
-
 def normalizing(cls: type[Any], rows: Mapping[str, np.ndarray], D: int, dtype: str, **settings: float) -> Any:
     """A layer that normalizes D columns, with these parameters and statistics; by default γ is 1 and β is 0."""
     layer = cls(D, **settings)
-    for name in row_names(cls):
+    for name in (*cls.parameters, *cls.buffers):
         row = rows.get(name, getattr(layer, name)[0].astype(dtype))
         if row.shape != (D,):
             raise ValueError(f"{name}: found shape {row.shape}, expected {D} numbers")
@@ -264,6 +272,14 @@ def _checked(name: str, A: np.ndarray) -> np.ndarray:
     if not np.isfinite(A).all():
         raise ValueError(f"{name}: found elements that are not finite numbers")
     return np.array(A, order="C")
+
+
+def _normalization(found: Normalize) -> Normalization:
+    """The normalization with these numbers."""
+    rows = [_checked(name, getattr(found, name)).reshape(1, -1) for name in ("offset", "scale")]
+    if rows[0].shape != rows[1].shape or (rows[1] <= 0).any():
+        raise ValueError("offset and scale of a normalization: expected as many numbers of both, scales > 0")
+    return Normalization(found.kind, *rows)
 
 
 # -- what the tools share -------------------------------------------------------------------------
@@ -289,37 +305,6 @@ def counterpart(table: Mapping[type, T], thing: Any, problem: str) -> T:
     if type(thing) not in table:
         raise ValueError(problem)
     return table[type(thing)]
-
-
-def normalization_of(offset: np.ndarray, scale: np.ndarray, kind: str = "standard") -> Normalization:
-    """The normalization with these numbers, which must be those of float32."""
-    a, s = rows = [A.astype(np.float32).reshape(1, -1) for A in (offset, scale)]
-    are_exact = np.array_equal(a, offset.reshape(1, -1)) and np.array_equal(s, scale.reshape(1, -1))
-    if not are_exact or a.shape != s.shape or not np.isfinite(rows).all() or (s <= 0).any():
-        raise ValueError("offset and scale of a normalization: expected as many float32 numbers of both, scales > 0")
-    return Normalization(kind, a, s)
-
-
-def slope_of(f: af.LeakyReLUActivation) -> float:
-    """The α of max(αx, x) if other tools have that function: αx if x < 0, else x."""
-    if f.alpha > 1:
-        raise ValueError(f"is max(αx, x) with α = {f.alpha:g}; other tools have αx for x < 0, which is AllReLU")
-    return f.alpha
-
-
-def with_slope(alpha: float) -> ActivationFunction:
-    """The function αx if x < 0, else x."""
-    return af.LeakyReLUActivation(alpha) if alpha <= 1 else af.AllReLUActivation(alpha)
-
-
-def below(x: float, dtype: str) -> float:
-    """The number of a dtype before x: what is greater than it is at least x."""
-    return float(np.nextafter(np.dtype(dtype).type(x), -np.inf, dtype=dtype))
-
-
-def above(x: float, dtype: str) -> float:
-    """The number of a dtype after x, as one writes it: 0.01 for that float32 number."""
-    return float(str(np.nextafter(np.dtype(dtype).type(x), np.inf, dtype=dtype)))
 
 
 def complement(momentum: float) -> float:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from matgrad.exchange import from_keras, from_onnx, load_torch, save_keras, save_torch, to_onnx
-from matgrad.exchange.chain import Affine, Normalizing, chain_of, dense
+from matgrad.exchange.chain import NORMALIZING, chain_of, dense
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.writing import atomic_write
+from matgrad.layers import LinearLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import load, save_model
 
@@ -46,10 +47,10 @@ def save_original(M: MultilayerPerceptron, path: str | Path) -> None:
     content: dict[str, np.ndarray] = {}
     for where, operation in chain_of(M, trains=False):
         with naming(where):
-            if isinstance(operation, Normalizing):
+            if type(operation) in NORMALIZING.values():
                 raise ValueError("the original library saves W and b only; its other parameters would be lost")
-        if isinstance(operation, Affine):
+        if isinstance(operation, LinearLayer):
             k = len(content) // 2 + 1
-            content |= {f"W{k}": dense(operation.W), f"b{k}": operation.b[None]}
+            content |= {f"W{k}": dense(operation.W), f"b{k}": dense(operation.b)}
     with atomic_write(path) as file:
         np.savez(file, **content)  # type: ignore[arg-type]

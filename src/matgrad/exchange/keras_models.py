@@ -13,10 +13,11 @@ import tempfile
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,12 @@ from matgrad.exchange.chain import FUNCTIONS, Operation, chain_of, counterpart, 
 from matgrad.foundation.files import naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.foundation.writing import atomic_write
-from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
+from matgrad.layers import (
+    BatchNormalizationLayer,
+    DropoutLayer,
+    LayerNormalizationLayer,
+    RMSNormalizationLayer,
+)
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 if TYPE_CHECKING:
@@ -53,59 +59,49 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
     model = keras.Sequential([keras.Input((M.layers[0].input_size,), dtype=M.dtype)])
     for where, operation in chain_of(M):
         with naming(where):
-            cls, settings = counterpart(WRITERS, operation, "Keras has no such layer")(operation, M.dtype)
-            layer = getattr(keras.layers, cls)(**settings, dtype=M.dtype)
-            model.add(layer)
-            if isinstance(operation, chain.Affine):
-                layer.set_weights([chain.dense(operation.W).T, operation.b])
-            elif isinstance(operation, chain.Normalizing):
-                layer.set_weights(chain.rows_of(operation))
+            kind, settings, *weights = counterpart(WRITERS, operation, "Keras has no such layer")(operation)
+            model.add(getattr(keras.layers, kind)(**settings, dtype=M.dtype))
+            model.layers[-1].set_weights(weights)
     return model
 
 
-Layer = tuple[str, dict[str, Any]]  # its class and its settings
-
-
-def _squared(x: chain.Normalize, dtype: str) -> Layer:
+def _squared(x: chain.Normalize) -> Written:
     """A normalization, of which Keras keeps the squares of the scales."""
-    offset, scale = (A[0].astype(dtype) for A in (x.normalization.offset, x.normalization.scale))
     with np.errstate(over="ignore", under="ignore"):
-        variance = scale * scale
-    if (scale < SMALLEST).any() or (np.sqrt(variance) != scale).any():
+        variance = x.scale * x.scale
+    if (x.scale < SMALLEST).any() or (np.sqrt(variance) != x.scale).any():
         raise ValueError(f"Keras keeps the squares of scales, expected scales from {SMALLEST:g} to 1e19")
-    return "Normalization", {"mean": offset, "variance": variance, "invert": isinstance(x, chain.Denormalize)}
+    return "Normalization", {"mean": x.offset, "variance": variance, "invert": isinstance(x, chain.Denormalize)}
 
 
-def _leaky(alpha: float) -> Layer:
-    if alpha < 0:
-        raise ValueError(f"has a slope of {alpha:g}, which is negative; Keras has positive ones only")
-    return "LeakyReLU", {"negative_slope": alpha}
+def _piecewise(kind: str, setting: str, x: float) -> Written:
+    if x < 0:
+        raise ValueError(f"has the number {x:g}, which is negative; Keras has positive ones only")
+    return kind, {setting: x}
 
 
-def _thresholded(f: af.TReLUActivation, dtype: str) -> Layer:
-    if f.epsilon <= 0:
-        raise ValueError(f"has the threshold {f.epsilon:g}; Keras has positive ones only")
-    return "ReLU", {"threshold": chain.below(f.epsilon, dtype)}
-
-
-WRITERS: dict[type, Callable[[Any, str], Layer]] = {
-    chain.Affine: lambda x, dtype: ("Dense", {"units": x.W.shape[0], "kernel_initializer": "zeros"}),
-    chain.Softmax: lambda x, dtype: ("Softmax", {}),
-    chain.LogSoftmax: lambda x, dtype: ("Activation", {"activation": "log_softmax"}),
-    BatchNormalizationLayer: lambda x, dtype: (
+Written = tuple[Any, ...]  # the class of a layer, its settings and its weights
+WRITERS: dict[type, Callable[[Any], Written]] = {
+    **dict.fromkeys(
+        chain.LINEAR,
+        lambda x: ("Dense", {"units": x.output_size, "kernel_initializer": "zeros"}, chain.dense(x.W).T, x.b[0]),
+    ),
+    chain.Softmax: lambda x: ("Softmax", {}),
+    chain.LogSoftmax: lambda x: ("Activation", {"activation": "log_softmax"}),
+    BatchNormalizationLayer: lambda x: (
         "BatchNormalization",
         {"epsilon": x.epsilon, "momentum": chain.complement(x.momentum)},
+        *chain.rows_of(x),
     ),
-    LayerNormalizationLayer: lambda x, dtype: ("LayerNormalization", {"epsilon": x.epsilon}),
-    RMSNormalizationLayer: lambda x, dtype: ("RMSNormalization", {"epsilon": x.epsilon}),
-    chain.Dropout: lambda x, dtype: ("Dropout", {"rate": x.rate}),
+    LayerNormalizationLayer: lambda x: ("LayerNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
+    RMSNormalizationLayer: lambda x: ("RMSNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
+    DropoutLayer: lambda x: ("Dropout", {"rate": x.dropout}),
     chain.Normalize: _squared,
     chain.Denormalize: _squared,
-    af.LeakyReLUActivation: lambda f, dtype: _leaky(chain.slope_of(f)),
-    af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha),
-    af.TReLUActivation: _thresholded,
-    af.ELUActivation: lambda f, dtype: ("ELU", {"alpha": f.alpha}),
-    **dict.fromkeys(FUNCTIONS, lambda f, dtype: ("Activation", {"activation": FUNCTIONS[type(f)].lower()})),
+    af.AllReLUActivation: lambda f: _piecewise("LeakyReLU", "negative_slope", f.alpha),
+    af.TReLUActivation: lambda f: _piecewise("ReLU", "threshold", f.epsilon),
+    af.ELUActivation: lambda f: ("ELU", {"alpha": f.alpha}),
+    **dict.fromkeys(FUNCTIONS, lambda f: ("Activation", {"activation": FUNCTIONS[type(f)].lower()})),
 }
 
 
@@ -237,12 +233,28 @@ def parts_in(path: str | Path) -> list[Part]:
         configuration, weights = archive.read(CONFIGURATION), archive.read(WEIGHTS)
     if not weights.startswith(HDF5):
         raise ValueError(f"{WEIGHTS}: not an HDF5 file")
-    with h5py.File(io.BytesIO(weights), "r") as groups:
-        return [*_parts(parse_json(configuration.decode()), groups, limit_from(len(weights)))]
+    arrays: dict[str, np.ndarray] = {}
+    with h5py.File(io.BytesIO(weights), "r") as file:
+        limit = limit_from(len(weights))
+        file.visititems(lambda name, thing: _read(name, thing, arrays, limit))  # which follows no links to other files
+    return [*_parts(parse_json(configuration.decode()), "", arrays)]
 
 
-def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
-    """The layers of a model, and of the models in it, whose arrays are in a group of groups: dense, dense_1, …
+def _read(name: str, thing: h5py.Group | h5py.Dataset, arrays: dict[str, np.ndarray], limit: int) -> None:
+    """Add an array in a file to those that were read; raise if it is outside of the file, or too large."""
+    if isinstance(thing, h5py.Dataset):
+        with naming(f"{WEIGHTS}: {name}"):
+            if thing.external or thing.is_virtual:
+                raise ValueError("is in another file, expected all arrays in this one")
+            if thing.dtype.kind not in "fiu" or thing.shape is None:
+                raise ValueError(f"found {thing.dtype}, expected numbers")
+            before = sum(A.nbytes for A in arrays.values())
+            check_bytes(before + math.prod(thing.shape) * thing.dtype.itemsize, "all arrays so far", limit)
+            arrays[name] = thing[()].astype(thing.dtype.newbyteorder("="), copy=False)
+
+
+def _parts(model: Config, place: str, arrays: Mapping[str, np.ndarray]) -> Iterator[Part]:
+    """The layers of a model, and of the models in it, whose arrays have names such as layers/dense_1/vars/0.
 
     A model and a layer are tables as Keras writes them, with the entries class_name, module and config.
     """
@@ -250,8 +262,7 @@ def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
     layers = model["config"]["layers"]
     if model["class_name"] == "Functional":
         _check_chain(model["config"], layers)
-    group, seen = _member(group, "layers", h5py.Group), Counter[str]()
-    shape = None  # of the inputs, before the layer that takes them
+    seen, shape = Counter[str](), None  # of the inputs, before the layer that takes them
     for layer in layers:
         kind, config = layer["class_name"], layer["config"]
         if kind == "InputLayer":
@@ -265,33 +276,14 @@ def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
             with naming(part.where):
                 _check_class(kind, layer["module"], dict.fromkeys(READERS, "keras.layers"))
         name = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", kind)).lower()
-        own = _member(group, f"{name}_{seen[kind]}" if seen[kind] else name, h5py.Group)
+        own = f"{place}layers/{name}_{seen[kind]}" if seen[kind] else f"{place}layers/{name}"
         seen[kind] += 1
         if kind in MODELS:
-            yield from _parts(layer, own, limit)
+            yield from _parts(layer, f"{own}/", arrays)
         else:
-            arrays = _member(own, "vars", h5py.Group)
-            part.arrays += [_array(_member(arrays, str(i), h5py.Dataset), limit) for i in range(len(arrays))]
+            names = (f"{own}/vars/{i}" for i in count())
+            part.arrays += [arrays[name] for name in takewhile(arrays.__contains__, names)]
             yield part
-
-
-def _member(group: h5py.Group, name: str, kind: type) -> Any:
-    """A group or array in a group, which must be there itself, not a link to another place or file."""
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
-        expected = "a group" if kind is h5py.Group else "an array"
-        raise ValueError(f"{WEIGHTS}: {group.name.rstrip('/')}/{name}: expected {expected}")
-    return group[name]
-
-
-def _array(dataset: h5py.Dataset, limit: int) -> np.ndarray:
-    """An array in a file; raise if it is outside of the file, or too large."""
-    with naming(f"{WEIGHTS}: {dataset.name}"):
-        if dataset.external or dataset.is_virtual:
-            raise ValueError("is in another file, expected all arrays in this one")
-        if dataset.dtype.kind not in "fiu" or dataset.shape is None:
-            raise ValueError(f"found {dataset.dtype}, expected numbers")
-        check_bytes(math.prod(dataset.shape) * dataset.dtype.itemsize, "the array", limit)
-        return dataset[()].astype(dataset.dtype.newbyteorder("="), copy=False)
 
 
 def _check_class(name: str, module: str, known: dict[str, str]) -> None:
@@ -334,7 +326,7 @@ def _dense(layer: Part) -> list[Operation]:
     K = W.shape[1]
     if layer.config["units"] != K:
         raise ValueError(f"found units={layer.config['units']!r}, expected {K}")
-    return [chain.Affine(W.T, arrays.get("bias", np.zeros(K, W.dtype))), *_activation(layer)]
+    return [chain.linear(W.T, arrays.get("bias")), *_activation(layer)]
 
 
 def _activation(layer: Part) -> list[Operation]:
@@ -348,7 +340,7 @@ def _normalizing(layer: Part) -> list[Operation]:
     """A normalization of columns or rows, with γ or β only where an option says so."""
     cls = chain.NORMALIZING[layer.kind]
     without = {name for name, option in (("gamma", "scale"), ("beta", "center")) if not layer.config.get(option, True)}
-    rows = layer.named(*(name for name in chain.row_names(cls) if name not in without))
+    rows = layer.named(*(name for name in (*cls.parameters, *cls.buffers) if name not in without))
     if not rows:
         raise ValueError("found scale=False and center=False, expected one of them to be True")
     momentum = layer.config.get("momentum")
@@ -363,8 +355,8 @@ def _relu(layer: Part) -> list[Operation]:
     if slope and threshold:
         raise ValueError(f"found negative_slope={slope} and threshold={threshold}, expected one of them to be 0")
     if threshold:
-        return [af.TReLUActivation(chain.above(threshold, layer.dtype))]
-    return [chain.with_slope(slope) if slope else af.ReLUActivation()]
+        return [af.TReLUActivation(threshold)]
+    return [af.AllReLUActivation(slope) if slope else af.ReLUActivation()]
 
 
 def _normalization(layer: Part) -> list[Operation]:
@@ -376,14 +368,13 @@ def _normalization(layer: Part) -> list[Operation]:
         scale = np.sqrt(variance)
     if mean.ndim != 1 or not (scale >= SMALLEST).all():
         raise ValueError("expected a mean and a variance, not near 0, for every column")
-    normalization = chain.normalization_of(mean, scale)
-    return [chain.Denormalize(normalization) if layer.config["invert"] else chain.Normalize(normalization)]
+    return [chain.Denormalize(mean, scale) if layer.config["invert"] else chain.Normalize(mean, scale)]
 
 
 ACTIVATIONS: dict[str, Callable[[], Any]] = {
     **{name.lower(): function for function, name in chain.FUNCTIONS.items()},
     "linear": lambda: None,
-    "leaky_relu": lambda: chain.with_slope(0.2),
+    "leaky_relu": lambda: af.AllReLUActivation(0.2),
     "elu": af.ELUActivation,
     "softmax": chain.Softmax,
     "log_softmax": chain.LogSoftmax,
@@ -395,10 +386,10 @@ READERS: dict[str, Callable[[Part], list[Operation]]] = {
     "Normalization": _normalization,
     "Dense": _dense,
     **dict.fromkeys(chain.NORMALIZING, _normalizing),
-    "Dropout": lambda layer: [chain.Dropout(layer.number("rate"))],
+    "Dropout": lambda layer: [DropoutLayer(1, dropout=layer.number("rate"))],
     "Activation": _activation,
     "ReLU": _relu,
-    "LeakyReLU": lambda layer: [chain.with_slope(layer.number("negative_slope"))],
+    "LeakyReLU": lambda layer: [af.AllReLUActivation(layer.number("negative_slope"))],
     "ELU": lambda layer: [af.ELUActivation(layer.number("alpha"))],
     "Softmax": lambda layer: [chain.Softmax()],
 }

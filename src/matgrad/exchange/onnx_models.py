@@ -110,21 +110,18 @@ def _normalization_of_rows(graph: _Graph, x: LayerNormalizationLayer | RMSNormal
 
 
 WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
-    chain.Affine: lambda graph, x: graph.add("Gemm", x.W, x.b, transB=1),
+    **dict.fromkeys(chain.LINEAR, lambda graph, x: graph.add("Gemm", x.W, x.b[0], transB=1)),
     chain.Softmax: lambda graph, x: graph.add("Softmax", axis=1),
     chain.LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
     BatchNormalizationLayer: _batch_normalization,
     LayerNormalizationLayer: _normalization_of_rows,
     RMSNormalizationLayer: _normalization_of_rows,
-    chain.Normalize: lambda graph, x: graph.add("Sub", x.normalization.offset).add("Div", x.normalization.scale),
-    chain.Denormalize: lambda graph, x: graph.add("Mul", x.normalization.scale).add("Add", x.normalization.offset),
+    chain.Normalize: lambda graph, x: graph.add("Sub", x.offset[None]).add("Div", x.scale[None]),
+    chain.Denormalize: lambda graph, x: graph.add("Mul", x.scale[None]).add("Add", x.offset[None]),
     **dict.fromkeys(chain.FUNCTIONS, lambda graph, f: graph.add(chain.FUNCTIONS[type(f)].capitalize())),
     # PRelu has its slope in the dtype of the model, LeakyRelu in float32
-    af.LeakyReLUActivation: lambda graph, f: graph.add("PRelu", np.array([chain.slope_of(f)])),
     af.AllReLUActivation: lambda graph, f: graph.add("PRelu", np.array([f.alpha])),
-    af.TReLUActivation: lambda graph, f: graph.add(
-        "ThresholdedRelu", alpha=graph.number(chain.below(f.epsilon, graph.dtype))
-    ),
+    af.TReLUActivation: lambda graph, f: graph.add("ThresholdedRelu", alpha=graph.number(f.epsilon)),
     af.SiLUActivation: lambda graph, f: graph.add("Sigmoid").add("Mul", graph.nodes[-1].input[0]),
     af.ELUActivation: lambda graph, f: graph.add("Elu", alpha=graph.number(float(f.alpha))),
 }
@@ -168,11 +165,13 @@ def _read(path: str | Path) -> onnx.ModelProto:
 class Graph:
     """A graph with one input, one output, and nodes that take the output of the node before them and constants."""
 
+    node: onnx.NodeProto  # the one that is read
+
     def __init__(self, proto: onnx.ModelProto, limit: int) -> None:
         graph, self.proto, self.limit = proto.graph, proto, limit
         self.constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
         self.constants |= {tensor.values.name: tensor for tensor in graph.sparse_initializer}
-        self.left: deque[Node] = deque()  # the nodes that are not taken yet
+        self.left: deque[tuple[int, onnx.NodeProto]] = deque()  # the nodes that are not read yet, with their numbers
         self.ends: dict[str, str] = {}  # the outputs of the operations, by their places
         for i, node in enumerate(graph.node, start=1):
             if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
@@ -180,7 +179,7 @@ class Graph:
             elif node.op_type == "Identity" and node.input and node.input[0] in self.constants:
                 self.constants |= dict.fromkeys(node.output, self.constants[node.input[0]])
             else:
-                self.left.append(Node(self, i, node))
+                self.left.append((i, node))
         inputs = [x for x in graph.input if x.name not in self.constants]
         if len(inputs) != 1 or len(graph.output) != 1:
             raise ValueError(f"found {len(inputs)} inputs and {len(graph.output)} outputs, expected one of each")
@@ -190,21 +189,22 @@ class Graph:
             raise ValueError(f"the input {self.last} has element type {kind}, expected {' or '.join(DTYPES)}")
         self.dtype = DTYPE_OF[kind]
         sizes = inputs[0].type.tensor_type.shape.dim
-        if len(sizes) not in (0, 2) and (not self.left or self.left[0].kind != "Flatten"):
+        if len(sizes) not in (0, 2) and (not self.left or self.left[0][1].op_type != "Flatten"):
             raise ValueError(f"the input {self.last} has {len(sizes)} dimensions, expected examples × features")
 
-    def take(self) -> Node:
-        """The next node, which must take the last output; its own output is then the last one."""
-        node = self.left.popleft()
-        if self.last not in node.proto.input:
-            raise ValueError(f"{node.where}: expected a chain of nodes, here one that takes {self.last!r}")
-        self.last = node.proto.output[0]
-        return node
+    def take(self) -> str:
+        """Go to the next node, which must take the last output; returns its place."""
+        number, self.node = self.left.popleft()
+        where = f"node {number}{f' {self.node.name!r}' if self.node.name else ''}, {self.node.op_type}"
+        if self.last not in self.node.input:
+            raise ValueError(f"{where}: expected a chain of nodes, here one that takes {self.last!r}")
+        self.last = self.node.output[0]
+        return where
 
-    def follow(self, kind: str, *inputs: str) -> Node | None:
-        """The next node, if it is of this kind and takes these inputs too."""
-        is_next = bool(self.left) and self.left[0].kind == kind and {*inputs} <= {*self.left[0].proto.input}
-        return self.take() if is_next else None
+    def follow(self, kind: str, *inputs: str) -> bool:
+        """Go to the next node if it is of this kind and takes these inputs too; returns whether it is."""
+        is_next = bool(self.left) and self.left[0][1].op_type == kind and {*inputs} <= {*self.left[0][1].input}
+        return is_next and bool(self.take())
 
     def run(self, X: np.ndarray) -> Outputs:
         """The outputs for a batch, by ONNX's own evaluator, in which sparse constants are dense."""
@@ -217,6 +217,28 @@ class Graph:
         outputs: Any = ReferenceEvaluator(plain).run(None, {self.input.name: X}, intermediate=True)
         yield "", outputs[self.output]
         yield from ((where, outputs[name]) for where, name in self.ends.items())
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """The value of an attribute of the node."""
+        values = {entry.name: helper.get_attribute_value(entry) for entry in self.node.attribute}
+        value = values.get(name, default)
+        return self.number_of(value) if isinstance(value, float) else value
+
+    def number_of(self, x: float) -> float:
+        """A float32 number as one writes it if the model is float32, such as 0.01; else exactly."""
+        return float(str(np.float32(x))) if self.dtype == "float32" else float(x)
+
+    def matrices(self, least: int, most: int, *, commutes: bool = False) -> list[Any]:
+        """The constants that the node takes beside the output of the node before it, which comes first."""
+        names = [name for name in self.node.input if name]
+        before = [i for i, name in enumerate(names) if name not in self.constants]
+        if len(before) != 1 or (before[0] != 0 and not commutes) or not least <= len(names) - 1 <= most:
+            raise ValueError(f"found the inputs {', '.join(names)}; expected a matrix, then {least} or more constants")
+        return [self.matrix(name) for i, name in enumerate(names) if i != before[0]]
+
+    def row(self, *, commutes: bool = False) -> np.ndarray:
+        """The numbers of the one constant that the node takes, a vector or a matrix with one row."""
+        return _row(*self.matrices(1, 1, commutes=commutes))
 
     def matrix(self, name: str) -> Any:
         """A constant: an array, or a sparse matrix."""
@@ -242,63 +264,34 @@ class Graph:
         return A
 
 
-class Node:
-    """A node of a graph, with what its reader asks for."""
-
-    def __init__(self, graph: Graph, number: int, proto: onnx.NodeProto) -> None:
-        self.graph, self.proto, self.kind = graph, proto, proto.op_type
-        name = f" {proto.name!r}" if proto.name else ""
-        self.where = f"node {number}{name}, {proto.op_type}"
-
-    def attribute(self, name: str, default: Any) -> Any:
-        """The value of an attribute."""
-        values = {entry.name: helper.get_attribute_value(entry) for entry in self.proto.attribute}
-        value = values.get(name, default)
-        return self.number_of(value) if isinstance(value, float) else value
-
-    def number_of(self, x: float) -> float:
-        """A float32 number as one writes it if the model is float32, such as 0.01; else exactly."""
-        return float(str(np.float32(x))) if self.graph.dtype == "float32" else float(x)
-
-    def matrices(self, least: int, most: int, *, commutes: bool = False) -> list[Any]:
-        """The constants that the node takes beside the output of the node before it, which comes first."""
-        names = [name for name in self.proto.input if name]
-        before = [i for i, name in enumerate(names) if name not in self.graph.constants]
-        if len(before) != 1 or (before[0] != 0 and not commutes) or not least <= len(names) - 1 <= most:
-            raise ValueError(f"found the inputs {', '.join(names)}; expected a matrix, then {least} or more constants")
-        return [self.graph.matrix(name) for i, name in enumerate(names) if i != before[0]]
-
-
 # -- the operations --------------------------------------------------------------------------------
 
 
 def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
     """The operations of the nodes, with their places."""
     while graph.left:
-        node = graph.take()
-        with naming(node.where):
-            if node.kind not in READERS:
+        with naming(where := graph.take()):
+            if graph.node.op_type not in READERS:
                 raise ValueError(f"unknown operator; known: {', '.join(READERS)}")
-            operation = READERS[node.kind](node)
+            operation = READERS[graph.node.op_type](graph)
         if operation is not None:
-            graph.ends[node.where] = graph.last
-            yield node.where, operation
+            graph.ends[where] = graph.last
+            yield where, operation
     if graph.last != graph.output:
         raise ValueError(f"the last node has the output {graph.last!r}, expected {graph.output!r}")
 
 
-def _affine(node: Node) -> chain.Affine:
+def _affine(graph: Graph) -> Operation:
     """X Wᵀ + 1_N b, with a b that is repeated where ONNX repeats it, and 0 where there is none."""
-    W, *bias = node.matrices(1, 2)
-    if node.kind == "MatMul" and (add := node.graph.follow("Add")):
-        bias = add.matrices(1, 1, commutes=True)
+    W, *bias = graph.matrices(1, 2)
     if len(W.shape) != 2 or 0 in W.shape:
         raise ValueError(f"found weights of shape {W.shape}, expected a matrix")
-    if not (is_transposed := node.attribute("transB", 0)) and isinstance(W, SparseMatrix):
+    if not (is_transposed := graph.attribute("transB", 0)) and isinstance(W, SparseMatrix):
         raise ValueError("found transposed sparse weights, expected those of a Gemm with transB=1")
-    W = W if is_transposed else W.T
-    b = _row(bias[0]) if bias else np.zeros(1, W.dtype)
-    return chain.Affine(W, np.repeat(b, W.shape[0]) if len(b) == 1 else b)
+    if graph.node.op_type == "MatMul" and graph.follow("Add"):
+        bias = graph.matrices(1, 1, commutes=True)
+    W, b = W if is_transposed else W.T, _row(bias[0]) if bias else None
+    return chain.linear(W, np.repeat(b, W.shape[0]) if b is not None and len(b) == 1 else b)
 
 
 def _row(A: Any) -> np.ndarray:
@@ -308,50 +301,34 @@ def _row(A: Any) -> np.ndarray:
     return A.reshape(-1)
 
 
-def _normalizing(node: Node) -> Operation:
+def _normalizing(graph: Graph) -> Operation:
     """A normalization of columns or rows; that of rows may lack β."""
-    cls = chain.NORMALIZING[node.kind]
-    names = chain.row_names(cls)
-    rows = [_row(A) for A in node.matrices(len(names) - (cls is LayerNormalizationLayer), len(names))]
-    settings = {"epsilon": node.attribute("epsilon", 1e-5)}
+    cls = chain.NORMALIZING[graph.node.op_type]
+    names = (*cls.parameters, *cls.buffers)
+    rows = [_row(A) for A in graph.matrices(len(names) - (cls is LayerNormalizationLayer), len(names))]
+    settings = {"epsilon": graph.attribute("epsilon", 1e-5)}
     if cls is BatchNormalizationLayer:
-        settings["momentum"] = chain.complement(node.attribute("momentum", 0.9))
-    return chain.normalizing(cls, dict(zip(names, rows, strict=False)), len(rows[0]), node.graph.dtype, **settings)
+        settings["momentum"] = chain.complement(graph.attribute("momentum", 0.9))
+    return chain.normalizing(cls, dict(zip(names, rows, strict=False)), len(rows[0]), graph.dtype, **settings)
 
 
-def _prelu(node: Node) -> Operation:
-    (slope,) = node.matrices(1, 1)
-    if not isinstance(slope, np.ndarray) or slope.size != 1:
+def _prelu(graph: Graph) -> Operation:
+    if len(slope := graph.row()) != 1:
         raise ValueError("found several slopes, expected one")
-    return chain.with_slope(node.number_of(slope.item()))
+    return af.AllReLUActivation(graph.number_of(slope.item()))
 
 
-def _sigmoid(node: Node) -> Operation:
-    """σ(x), or x·σ(x) if a product with x follows."""
-    product = node.graph.follow("Mul", *node.proto.input)
-    return af.SigmoidActivation() if product is None else af.SiLUActivation()
-
-
-def _normalization(node: Node) -> chain.Normalize:
+def _normalization(graph: Graph) -> chain.Normalize:
     """(X - offset) / scale or Y·scale + offset, which are two nodes."""
-    is_inverse = node.kind == "Mul"
-    first = _row(*node.matrices(1, 1, commutes=is_inverse))
-    after = node.graph.follow("Add" if is_inverse else "Div")
-    if after is None:
+    is_inverse = graph.node.op_type == "Mul"
+    first = graph.row(commutes=is_inverse)
+    if not graph.follow("Add" if is_inverse else "Div"):
         raise ValueError("expected a Sub, then a Div, or a Mul, then an Add, as in a normalization")
-    second = _row(*after.matrices(1, 1, commutes=is_inverse))
-    if is_inverse:
-        return chain.Denormalize(chain.normalization_of(second, first))
-    return chain.Normalize(chain.normalization_of(first, second))
+    second = graph.row(commutes=is_inverse)
+    return chain.Denormalize(second, first) if is_inverse else chain.Normalize(first, second)
 
 
-def _gelu(node: Node) -> Operation:
-    if (found := node.attribute("approximate", b"none")) != b"none":  # too near for a comparison of outputs
-        raise ValueError(f"found approximate={found.decode()}, expected none")
-    return af.GELUActivation()
-
-
-READERS: dict[str, Callable[[Node], Operation | None]] = {
+READERS: dict[str, Callable[[Graph], Operation | None]] = {
     "Gemm": _affine,
     "MatMul": _affine,
     "Softmax": always(chain.Softmax),
@@ -361,13 +338,11 @@ READERS: dict[str, Callable[[Node], Operation | None]] = {
     "Mul": _normalization,
     **{name.capitalize(): always(function) for function, name in chain.FUNCTIONS.items() if name != "SiLU"},
     "Swish": always(af.SiLUActivation),
-    "LeakyRelu": lambda node: chain.with_slope(node.attribute("alpha", 0.01)),
+    "LeakyRelu": lambda graph: af.AllReLUActivation(graph.attribute("alpha", 0.01)),
     "PRelu": _prelu,
-    "ThresholdedRelu": lambda node: af.TReLUActivation(chain.above(node.attribute("alpha", 1.0), node.graph.dtype)),
-    "Sigmoid": _sigmoid,
-    "Gelu": _gelu,
-    "Elu": lambda node: af.ELUActivation(node.attribute("alpha", 1.0)),
-    "Identity": lambda node: None,
-    "Flatten": lambda node: None,
-    "Dropout": lambda node: None,
+    "ThresholdedRelu": lambda graph: af.TReLUActivation(graph.attribute("alpha", 1.0)),
+    # σ(x), or x·σ(x) if a product with x follows
+    "Sigmoid": lambda graph: af.SiLUActivation() if graph.follow("Mul", *graph.node.input) else af.SigmoidActivation(),
+    "Elu": lambda graph: af.ELUActivation(graph.attribute("alpha", 1.0)),
+    **dict.fromkeys(("Identity", "Flatten", "Dropout"), lambda graph: None),
 }

@@ -8,8 +8,7 @@ file (see `matgrad.storage.models`), from which the model can be made again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,12 +23,18 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import FUNCTIONS, Operation, always, chain_of, counterpart, model_of, normalizing, rows_of
+from matgrad.exchange.chain import Operation, chain_of, counterpart, dense, model_of, rows_of
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.foundation.writing import atomic_write
-from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
+from matgrad.layers import (
+    BatchNormalizationLayer,
+    DropoutLayer,
+    LayerNormalizationLayer,
+    LinearLayer,
+    RMSNormalizationLayer,
+)
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -37,7 +42,6 @@ from matgrad.specifications.models import create_model, model_bytes
 from matgrad.storage.models import model_description, read_description, with_information
 
 DESCRIPTION = "exchange"  # its name in the header of a file
-LINEAR = 40.0  # where ln(1 + e^x) is x, also in float64
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -48,11 +52,11 @@ class _Rows(nn.Module):
     offset: torch.Tensor
     scale: torch.Tensor
 
-    def __init__(self, normalization: Normalization, dtype: torch.dtype) -> None:
+    def __init__(self, x: chain.Normalize) -> None:
         super().__init__()
-        self.kind = normalization.kind
-        self.register_buffer("offset", torch.tensor(normalization.offset, dtype=dtype))
-        self.register_buffer("scale", torch.tensor(normalization.scale, dtype=dtype))
+        self.kind = x.kind
+        self.register_buffer("offset", torch.tensor(x.offset[None]))
+        self.register_buffer("scale", torch.tensor(x.scale[None]))
 
     def extra_repr(self) -> str:
         return self.kind
@@ -74,6 +78,29 @@ class DenormalizeOutputs(_Rows):
         return Y * self.scale + self.offset
 
 
+COUNTERPARTS: dict[type, tuple[type[nn.Module], dict[str, str]]] = {  # and what PyTorch calls our settings
+    BatchNormalizationLayer: (nn.BatchNorm1d, {"epsilon": "eps", "momentum": "momentum"}),
+    LayerNormalizationLayer: (nn.LayerNorm, {"epsilon": "eps"}),
+    RMSNormalizationLayer: (nn.RMSNorm, {"epsilon": "eps"}),
+    DropoutLayer: (nn.Dropout, {"dropout": "p"}),
+    chain.Softmax: (nn.Softmax, {}),
+    chain.LogSoftmax: (nn.LogSoftmax, {}),
+    **{function: (getattr(nn, name), {}) for function, name in chain.FUNCTIONS.items()},
+    af.AllReLUActivation: (nn.LeakyReLU, {"alpha": "negative_slope"}),
+    af.TReLUActivation: (nn.Threshold, {"epsilon": "threshold"}),
+    af.ELUActivation: (nn.ELU, {"alpha": "alpha"}),
+}
+FIXED: dict[
+    type, dict[str, Any]
+] = {  # the other settings that PyTorch needs; ln(1 + e^x) is x from 40, also in float64
+    nn.Softmax: {"dim": 1},
+    nn.LogSoftmax: {"dim": 1},
+    nn.Threshold: {"value": 0.0},
+    nn.Softplus: {"threshold": 40.0},
+}
+OURS = {kind: (cls, settings) for cls, (kind, settings) in COUNTERPARTS.items()}
+NORMALIZATIONS: dict[type, type[_Rows]] = {chain.Normalize: NormalizeInputs, chain.Denormalize: DenormalizeOutputs}
+
 # -- from a model ---------------------------------------------------------------------------------
 
 
@@ -82,17 +109,24 @@ def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
     modules = []
     for where, operation in chain_of(M):
         with naming(where):
-            modules.append(counterpart(WRITERS, operation, "PyTorch has no such module")(operation, M.dtype))
+            modules.append(_module_of(operation))
     return nn.Sequential(*modules).to(M.device if M.backend.name == "torch" else None).train(M.training)
 
 
-def _linear(affine: chain.Affine, dtype: str) -> nn.Linear:
-    K, D = affine.W.shape
-    module = _filled(skip_init(nn.Linear, D, K), chain.dense(affine.W), affine.b)
-    if isinstance(affine.W, SparseMatrix):
-        ones = SparseMatrix(affine.W.support, np.ones_like(affine.W.values))
-        prune.custom_from_mask(module, "weight", torch.tensor(ones.to_dense()))
-    return module
+def _module_of(x: Any) -> nn.Module:
+    """The module that does the same."""
+    if isinstance(x, chain.Normalize):
+        return NORMALIZATIONS[type(x)](x)
+    if isinstance(x, LinearLayer):
+        module = _filled(skip_init(nn.Linear, x.input_size, x.output_size), dense(x.W), dense(x.b)[0])
+        if isinstance(x.W, SparseMatrix):
+            ones = x.W.with_values(np.ones_like(x.W.values))
+            prune.custom_from_mask(module, "weight", torch.tensor(ones.to_dense()))
+        return module
+    kind, names = counterpart(COUNTERPARTS, x, "PyTorch has no such module")
+    settings = {theirs: getattr(x, ours) for ours, theirs in names.items()} | FIXED.get(kind, {})
+    is_normalizing = type(x) in chain.NORMALIZING.values()
+    return _filled(kind(x.input_size, **settings), *rows_of(x)) if is_normalizing else kind(**settings)
 
 
 def _filled(module: Module, *arrays: np.ndarray) -> Module:
@@ -100,25 +134,6 @@ def _filled(module: Module, *arrays: np.ndarray) -> Module:
     tensors = dict(zip(module.state_dict(), map(torch.tensor, arrays), strict=False))
     module.load_state_dict(tensors, strict=False, assign=True)
     return module
-
-
-WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
-    chain.Affine: _linear,
-    chain.Softmax: lambda x, dtype: nn.Softmax(dim=1),
-    chain.LogSoftmax: lambda x, dtype: nn.LogSoftmax(dim=1),
-    BatchNormalizationLayer: lambda x, dtype: _filled(nn.BatchNorm1d(x.input_size, x.epsilon, x.momentum), *rows_of(x)),
-    LayerNormalizationLayer: lambda x, dtype: _filled(nn.LayerNorm(x.input_size, x.epsilon), *rows_of(x)),
-    RMSNormalizationLayer: lambda x, dtype: _filled(nn.RMSNorm(x.input_size, x.epsilon), *rows_of(x)),
-    chain.Dropout: lambda x, dtype: nn.Dropout(x.rate),
-    chain.Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
-    chain.Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
-    **{function: always(getattr(nn, name)) for function, name in FUNCTIONS.items()},
-    af.LeakyReLUActivation: lambda f, dtype: nn.LeakyReLU(chain.slope_of(f)),
-    af.AllReLUActivation: lambda f, dtype: nn.LeakyReLU(f.alpha),
-    af.TReLUActivation: lambda f, dtype: nn.Threshold(chain.below(f.epsilon, dtype), 0.0),
-    af.ELUActivation: lambda f, dtype: nn.ELU(f.alpha),
-    af.SoftplusActivation: lambda f, dtype: nn.Softplus(threshold=LINEAR),
-}
 
 
 # -- to a model -----------------------------------------------------------------------------------
@@ -159,14 +174,12 @@ def _outputs(module: nn.Module, parts: Parts, X: np.ndarray) -> chain.Outputs:
 def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
     """The operations of modules, with their places."""
     seen: set[int] = set()
-    known = ", ".join(kind.__name__ for kind in READERS)
     for where, part in parts:
         with naming(where):
             if id(part) in seen:
                 raise ValueError("occurs twice, and would have two copies of its weights")
             seen.add(id(part))
-            problem = f"expected an nn.Sequential of modules of these types, not of derived ones: {known}"
-            operation = counterpart(READERS, part, problem)(part, dtype)
+            operation = _operation(part, dtype)
         if operation is not None:
             yield where, operation
 
@@ -181,57 +194,45 @@ def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from _flat(f"{name}.{key}" if name else key, part)
 
 
-def _affine(module: nn.Linear, dtype: str) -> chain.Affine:
-    if hasattr(module, "bias_mask"):
-        raise ValueError("the bias is pruned; expected masks of weights only")
-    b = _array(module.bias) if module.bias is not None else np.zeros(module.out_features, dtype)
-    if not hasattr(module, "weight_mask"):
-        return chain.Affine(_array(module.weight), b)
-    support = Support.from_mask(_array(module.weight_mask) != 0)
-    return chain.Affine(SparseMatrix.from_dense(_array(module.weight_orig), support), b)
+def _operation(module: Any, dtype: str) -> Operation | None:
+    """What a module does; None if that is nothing."""
+    kind = type(module)
+    if kind is nn.Flatten:
+        return None
+    if kind is nn.Linear:
+        return _linear(module)
+    if kind in NORMALIZATIONS.values():
+        normalize = chain.Normalize if kind is NormalizeInputs else chain.Denormalize
+        return normalize(_array(module.offset)[0], _array(module.scale)[0], module.kind)
+    if kind not in OURS:
+        known = ", ".join(kind.__name__ for kind in (nn.Linear, nn.Flatten, *OURS))
+        raise ValueError(f"expected an nn.Sequential of modules of these types, not of derived ones: {known}")
+    cls: Any
+    cls, names = OURS[kind]
+    settings = {ours: getattr(module, theirs) for ours, theirs in names.items()}
+    if kind is nn.RMSNorm and module.eps is None:
+        settings["epsilon"] = float(np.finfo(dtype).eps)
+    if wrong := [names[ours] for ours, x in settings.items() if not isinstance(x, int | float)]:
+        raise ValueError(f"found {wrong[0]}={getattr(module, wrong[0])}, expected a number")
+    if cls not in chain.NORMALIZING.values():
+        return cls(1, **settings) if cls is DropoutLayer else cls(**settings)
+    rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
+    D = module.num_features if kind is nn.BatchNorm1d else module.normalized_shape[-1]
+    return chain.normalizing(cls, rows, D, dtype, **settings)
 
 
 ROWS = {"weight": "gamma", "bias": "beta", "running_mean": "running_mean", "running_var": "running_variance"}
 
 
-def _normalizing(cls: type, module: Any, dtype: str) -> Operation:
-    """A normalization of columns or rows; where it has no ε, it has that of the dtype."""
-    rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
-    epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
-    if cls is not BatchNormalizationLayer:
-        return normalizing(cls, rows, module.normalized_shape[-1], dtype, epsilon=epsilon)
-    if module.momentum is None or not module.track_running_stats:
-        raise ValueError("expected track_running_stats=True, and a number for momentum")
-    return normalizing(cls, rows, module.num_features, dtype, epsilon=epsilon, momentum=module.momentum)
-
-
-def _normalization(cls: type[chain.Normalize], module: _Rows, dtype: str) -> Operation:
-    return cls(chain.normalization_of(_array(module.offset), _array(module.scale), module.kind))
-
-
-def _gelu(module: nn.GELU, dtype: str) -> Operation:
-    if module.approximate != "none":  # which differs too little for a comparison of outputs
-        raise ValueError(f"found approximate={module.approximate}, expected none")
-    return af.GELUActivation()
-
-
-READERS: dict[type, Callable[[Any, str], Operation | None]] = {
-    nn.Flatten: lambda module, dtype: None,
-    nn.Linear: _affine,
-    nn.Softmax: always(chain.Softmax),
-    nn.LogSoftmax: always(chain.LogSoftmax),
-    nn.BatchNorm1d: partial(_normalizing, BatchNormalizationLayer),
-    nn.LayerNorm: partial(_normalizing, LayerNormalizationLayer),
-    nn.RMSNorm: partial(_normalizing, RMSNormalizationLayer),
-    nn.Dropout: lambda module, dtype: chain.Dropout(module.p),
-    NormalizeInputs: partial(_normalization, chain.Normalize),
-    DenormalizeOutputs: partial(_normalization, chain.Denormalize),
-    **{getattr(nn, name): always(function) for function, name in FUNCTIONS.items()},
-    nn.LeakyReLU: lambda module, dtype: chain.with_slope(module.negative_slope),
-    nn.Threshold: lambda module, dtype: af.TReLUActivation(chain.above(module.threshold, dtype)),
-    nn.GELU: _gelu,
-    nn.ELU: lambda module, dtype: af.ELUActivation(module.alpha),
-}
+def _linear(module: nn.Linear) -> Operation:
+    """A linear layer, sparse if PyTorch has pruned its weights."""
+    if hasattr(module, "bias_mask"):
+        raise ValueError("the bias is pruned; expected masks of weights only")
+    b = None if module.bias is None else _array(module.bias)
+    if not hasattr(module, "weight_mask"):
+        return chain.linear(_array(module.weight), b)
+    support = Support.from_mask(_array(module.weight_mask) != 0)
+    return chain.linear(SparseMatrix.from_dense(_array(module.weight_orig), support), b)
 
 
 def _array(tensor: Any) -> np.ndarray:
@@ -261,19 +262,14 @@ def load_torch(path: str | Path) -> MultilayerPerceptron:
     with naming(path):
         description, information = read_description(metadata[DESCRIPTION], "the description")
         check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
-        module = to_torch(_like(description, information))
+        with preserved_generator():
+            M = create_model(**description)
+        for name, key, D in (
+            ("normalization", "normalize", M.layers[0].input_size),
+            ("target_normalization", "normalize_targets", M.layers[-1].output_size),
+        ):
+            if (kind := information.get(key)) is not None:  # with numbers that are replaced
+                setattr(M, name, Normalization(kind, *np.ones((2, 1, D), np.float32)))
+        module = to_torch(M)
         module.load_state_dict({name: torch.from_numpy(A) for name, A in arrays.items()}, assign=True)
         return with_information(from_torch(module), information, "the description")
-
-
-def _like(description: dict[str, Any], information: dict[str, Any]) -> MultilayerPerceptron:
-    """A model of the same kind as the one that was saved."""
-    with preserved_generator():
-        M = create_model(**description)
-    for attribute, kind, size in (
-        ("normalization", information.get("normalize"), M.layers[0].input_size),
-        ("target_normalization", information.get("normalize_targets"), M.layers[-1].output_size),
-    ):
-        if kind is not None:
-            setattr(M, attribute, Normalization(kind, np.zeros((1, size), np.float32), np.ones((1, size), np.float32)))
-    return M

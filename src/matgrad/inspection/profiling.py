@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matgrad.engines.engine import CompiledStep
     from matgrad.engines.fallback import TrainingStep
     from matgrad.multilayer_perceptron import MultilayerPerceptron
-    from matgrad.program.costs import Cost
+    from matgrad.program.models import Cost
 
 
 BLOCKS = " ▏▎▍▌▋▊▉█"  # 0 to 8 eighths
@@ -81,7 +81,7 @@ PHASES = ("feedforward", "loss", "backpropagate", CLIP, "optimize", COMPILATION)
 class Row:
     """What one segment of a training step took, such as an equation, a loss or an update; or one whole phase.
 
-    `flops` and `bytes` are those of its products, None if it has none; see `program.costs`.
+    `flops` and `bytes` are those of its products, None if it has none; see `program.models`.
     """
 
     equation: str  # such as ActivationLayer.DW
@@ -199,7 +199,7 @@ class Profile:
 
     def _collect(self) -> None:
         """Count the values of the programs of compiled steps for the equations they belong to."""
-        from matgrad.program.costs import costs_of, equations_of
+        from matgrad.program.models import costs_of, equations_of
 
         for step in self._timed_steps:
             executors = [*step.retired, *step.executors.values()]
@@ -219,7 +219,7 @@ class Profile:
     @contextmanager
     def watching(self, step: TrainingStep, X: Array, T: Array, *s: Array) -> Iterator[None]:
         """Time the equations of one step that runs inside; the time that watching takes is not counted."""
-        from matgrad.program.costs import costs_by_equation
+        from matgrad.program.models import costs_by_equation
 
         backend, skipped = self.M.backend, {"", CLIP} if step.clip_norm is None else {""}
         key = step, *(tuple(A.shape) for A in (X, T, *s))

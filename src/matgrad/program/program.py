@@ -13,7 +13,7 @@ import numpy as np
 
 from matgrad.foundation.imports import deferred
 from matgrad.program.operations import ROWS, Kind
-from matgrad.program.shapes import Shape, Size, size_name
+from matgrad.program.shapes import Shape, size_name
 from matgrad.sparse.support import Support
 
 EXAMPLES = "X.support"  # the support of sparse examples, whose number of elements differs from batch to batch
@@ -77,8 +77,7 @@ class Value:
 class Program:
     """Named inputs, named outputs, and the values that lead from inputs to outputs."""
 
-    def __init__(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value], *, is_resizable: bool = True) -> None:
-        self.is_resizable = is_resizable  # whether it is the same for other numbers of stored elements
+    def __init__(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> None:
         self.inputs = dict(inputs)
         self.outputs = dict(outputs)
 
@@ -111,14 +110,6 @@ class Program:
         for value in self.all_values:
             new[value] = change(value, value.reading(new))
         return Program(*({name: new[value] for name, value in x.items()} for x in (self.inputs, self.outputs)))
-
-    def resized(self, sizes: Mapping[str, int]) -> Program:
-        """The same program with numbers for some of the named sizes."""
-
-        def size(n: Any) -> Any:
-            return n.bound(sizes) if isinstance(n, Size) else n
-
-        return self.mapped(lambda _, x: replace(x, shape=tuple(map(size, x.shape)), number=size(x.number)))
 
     @property
     def instructions(self) -> list[Value]:

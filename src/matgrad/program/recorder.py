@@ -28,7 +28,7 @@ from matgrad.program.naming import Naming
 from matgrad.program.operations import OPERATIONS, ROWS
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.purity import Snapshot, isolated
-from matgrad.program.shapes import BoundSize, Shape, Size, is_number_of_elements, size_name
+from matgrad.program.shapes import BoundSize, Shape, Size, size_name
 from matgrad.program.text import state_name
 from matgrad.sparse.matrix import Operand, SparseMatrix, values_of
 from matgrad.sparse.support import Support
@@ -84,6 +84,17 @@ class Recording:
         return self.supports[S]
 
 
+def _elementwise(operation: str, *, is_reflected: bool = False) -> Callable[[Any, Any], Any]:
+    """The operator of two matrices of equal size; a number or a scalar stands for a full matrix."""
+
+    def operator(self: RecordedMatrix, other: Any) -> RecordedMatrix:
+        shape = max(self.shape, getattr(other, "shape", ()), key=len)
+        X, Y = self._lift(self, shape), self._lift(other, shape)
+        return self._record(operation, *((Y, X) if is_reflected else (X, Y)))
+
+    return operator
+
+
 def _assigning(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The operator in place."""
     return lambda self, other: self._in_place(operation(self, other))
@@ -127,17 +138,8 @@ class RecordedMatrix:
     def __len__(self) -> int:
         return self.shape[0] if self.shape else self._no_numbers()
 
-    def __add__(self, other: Any) -> Self:
-        return self._elementwise("add", self, other)
-
-    def __radd__(self, other: Any) -> Self:
-        return self._elementwise("add", other, self)
-
-    def __sub__(self, other: Any) -> Self:
-        return self._elementwise("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Self:
-        return self._elementwise("subtract", other, self)
+    __add__, __radd__ = _elementwise("add"), _elementwise("add", is_reflected=True)
+    __sub__, __rsub__ = _elementwise("subtract"), _elementwise("subtract", is_reflected=True)
 
     def __neg__(self) -> Self:
         return self._record("negative", self)
@@ -251,11 +253,6 @@ class RecordedMatrix:
             result.base = operands[0]
             self.recording.views.add(result)
         return result
-
-    def _elementwise(self, operation: str, X: Any, Y: Any) -> Self:
-        """The result of an operation on two matrices of equal size; a scalar stands for a full matrix."""
-        shape = max((getattr(x, "shape", ()) for x in (X, Y)), key=len)
-        return self._record(operation, *(self._lift(x, shape) for x in (X, Y)))
 
     def _lift(self, x: Any, shape: Shape = ()) -> Self:
         """x itself if it is a recorded matrix; a number or a scalar becomes a full matrix if a shape is given."""
@@ -399,14 +396,15 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
     An input that is not given, or None, such as the learning rate, is a scalar with the dtype of X. Code of users is
     recorded twice with the same model: if it depends on anything other than its state and inputs, such as a counter
     that a layer keeps to itself, the second program differs from the first, or attributes have changed (see `purity`).
-    With one more element in every support, the program also differs if a number depends on how many there are; then
-    it cannot be resized. The attributes of the model itself are not changed.
+    With one more element in sparse examples, the program must be the same, as batches differ in how many they have.
+    The attributes of the model itself are not changed.
     """
     model, loss = isolated(computation.template, computation.loss)
     computation, before = copy.copy(computation), Snapshot(model, loss)
     computation.loss = loss
     names = computation.names(len(inputs))
-    signatures = _signatures(state, dict(zip_longest(names, inputs)))
+    given = dict(zip_longest(names, inputs))
+    signatures, grown = _signatures(state, given), _signatures(state, given, more=1)
     X = values_of(inputs[0])
     dtypes = {backend_of(x).dtype(x): x.dtype for x in (*matrices_of(state).values(), X)}
 
@@ -415,11 +413,11 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
 
     def run(recording: Recording, matrices: dict[str, Any]) -> dict[str, RecordedMatrix]:
         recording.naming = naming = Naming(model, loss)
-        given: list[Any] = [matrices[name] for name in names]
+        X, *others = (matrices[name] for name in names)
         if EXAMPLES in matrices:
-            given[0] = SparseMatrix(matrices[EXAMPLES], given[0])
+            X = SparseMatrix(matrices[EXAMPLES], X)
         try:
-            outputs = computation.run(model, {name: matrices[name] for name in state}, *given)
+            outputs = computation.run(model, {name: matrices[name] for name in state}, X, *others)
             naming.assign(_value)
         finally:
             naming.clear()
@@ -432,29 +430,30 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
         except (RecordingError, ValueError):  # the latter for sizes that do not fit
             return False
 
-    program, grown, is_resizable = recorded(signatures), _grown(signatures), True
+    program, is_same = recorded(signatures), True
     if grown != signatures or not before.is_builtin:
         after = Snapshot(model, loss)
-        is_resizable = gives_the_same(grown)
-        is_pure = is_resizable or (grown != signatures and gives_the_same(signatures))
+        is_same = gives_the_same(grown)
+        is_pure = is_same or (grown != signatures and gives_the_same(signatures))
         changed = (after if is_pure else before).changes(Snapshot(model, loss))
         if changed or not is_pure:
             kept = ", ".join(dict.fromkeys(changed)) or "something"
             raise HiddenStateError(f"a layer keeps {kept} from step to step, which is not in `buffers`")
     if EXAMPLES in signatures:
         sized = [x.operation for x in program.instructions if "nnz(X)" in map(size_name, x.shape)]
-        if sized or not is_resizable:
+        if sized or not is_same:
             found = next(iter(sized), "a number")
             raise RecordingError(f"{found} depends on how many elements a sparse X has; expected products of X alone")
     used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *names}
     used_inputs = {name: x for name, x in program.inputs.items() if name in used}
-    return Program(used_inputs, program.outputs, is_resizable=is_resizable)
+    return Program(used_inputs, program.outputs)
 
 
-def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Signature]:
+def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any], more: int = 0) -> dict[str, Signature]:
     """The shape and dtype of everything in the state and of every input, all of one backend.
 
-    The number of examples is named N, and numbers of stored elements are named, such as nnz(W1).
+    The number of examples is named N, and numbers of stored elements are named, such as nnz(W1). Sparse examples have
+    so many `more` elements.
     """
     X, matrices, supports = inputs["X"], matrices_of(state), supports_of(state)
     given = {name: values_of(x) for name, x in inputs.items() if hasattr(x, "shape")}
@@ -470,18 +469,9 @@ def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str
         found[name] = shape, backend.dtype(given[name if shape else "X"])
     if isinstance(X, SparseMatrix):
         shape, dtype = found["X"]
-        elements = BoundSize(max(X.support.nnz, 1), "nnz(X)")  # which differs from batch to batch
+        elements = BoundSize(max(X.support.nnz, 1) + more, "nnz(X)")  # which differs from batch to batch
         found |= {"X": ((1, elements), dtype), EXAMPLES: ((*shape, elements), "int32")}
     return found
-
-
-def _grown(signatures: Mapping[str, Signature]) -> dict[str, Signature]:
-    """The signatures with one element more in every support: a program that stays the same fits any number."""
-
-    def size(n: int) -> int:
-        return BoundSize(n + 1, size_name(n)) if is_number_of_elements(n) else n
-
-    return {name: (tuple(map(size, shape)), dtype) for name, (shape, dtype) in signatures.items()}
 
 
 def _value(X: Any) -> Value | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import mul
@@ -54,12 +53,6 @@ class Size:
     def factors(self) -> list[str]:
         """The names of the sizes whose product it is."""
         return self.name.split(TIMES)
-
-    def bound(self, sizes: Mapping[str, int]) -> Size:
-        """The size with a number, if there is one for its name, or for each of its factors."""
-        names = [self.name] if self.name in sizes else self.factors
-        known = [sizes[name] for name in names if name in sizes]
-        return BoundSize(math.prod(known), self.name) if len(known) == len(names) else self
 
     def __repr__(self) -> str:
         return self.name

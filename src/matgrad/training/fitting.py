@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.callbacks import Accounting, Callback, EarlyStopping, Statistics, default_report, is_sparse_training
+from matgrad.callbacks import SNIP, Accounting, Callback, EarlyStopping, Statistics, TopologyCallback, default_report
 from matgrad.datasets import DataLoader, Normalization
 from matgrad.datasets.checking import as_type, checked_examples, checked_weights
 from matgrad.datasets.dataset import hold_out
@@ -135,7 +135,8 @@ def fit(
     own: list[Callback] = [Statistics(loaders, metric, every_epoch=statistics)]
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
     own += checked_callbacks(callbacks)
-    if is_sparse_training(M, own) and not any(isinstance(callback, Accounting) for callback in own):
+    is_sparse = any(layer.is_sparse for layer in M.layers) or any(isinstance(x, SNIP | TopologyCallback) for x in own)
+    if is_sparse and not any(isinstance(callback, Accounting) for callback in own):
         own.append(Accounting())
     own += [default_report()] if verbose else []
     run = Training(M, loss, data, epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
@@ -177,10 +178,10 @@ def _normalizations(
     """The normalizations of the inputs and of the targets: those of M, else those of these kinds for X and T."""
     inputs, targets = M.normalization, M.target_normalization
     if inputs is None and kind is not None:
-        inputs = Normalization.of(kind, X)
+        inputs = Normalization.of(kind, X, dtype=M.dtype)
     if kind_of_targets == "auto":
         is_free = type(M.layers[-1]) in (LinearLayer, LinearDropoutLayer)  # every output can be any number
         kind_of_targets = "standard" if is_free and isinstance(loss, SquaredErrorLoss | HuberLoss) else None
     if targets is None and kind_of_targets not in (None, "none"):
-        targets = Normalization.of(kind_of_targets, T.reshape(len(T), -1))
+        targets = Normalization.of(kind_of_targets, T.reshape(len(T), -1), dtype=M.dtype)
     return inputs, targets

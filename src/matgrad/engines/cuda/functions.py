@@ -1,44 +1,18 @@
-"""Functions that generated kernels call: they round as PyTorch's do, where Triton's own are approximations.
-
-Triton's interpreter, with which kernels are tested on machines without a GPU, lacks NVIDIA's functions: there are
-others for it.
-"""
+"""Functions that generated kernels call: they round as PyTorch's do, where Triton's own are approximations."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import triton
 import triton.language as tl
-from scipy import special
 from triton.language.extra import libdevice
-from triton.runtime.interpreter import TensorHandle
 
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 OPTIONS = {"enable_fp_fusion": True}  # of every launch: x·y + z is rounded once
-
-
-def function(name: str) -> Any:
-    """The function of one argument with this name: NVIDIA's, or in the interpreter NumPy's or SciPy's."""
-    if not INTERPRETED:
-        return getattr(libdevice, name)
-    of_arrays = getattr(np, name, None) or getattr(special, name)
-
-    def interpreted(x: Any) -> Any:
-        data = of_arrays(x.handle.data)
-        return tl.tensor(TensorHandle(data, x.handle.dtype), x.type)
-
-    return interpreted
 
 
 @triton.jit
 def power(x, c):
     """x^c"""
-    if INTERPRETED:
-        return tl.where(x == 0, tl.where(c == 0, 1.0, 0.0), tl.exp(c * tl.log(tl.where(x == 0, 1.0, x))))
-    else:
-        return libdevice.pow(x, c)
+    return libdevice.pow(x, c)
 
 
 @triton.jit
@@ -53,13 +27,7 @@ def divide(x, y):
 @triton.jit
 def to_tf32(x):
     """x rounded to the nearest number with 11 bits: tensor cores would truncate."""
-    if INTERPRETED:
-        bits = (x.to(tl.int32, bitcast=True) + 0x1000) & ~0x1FFF
-        return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)
-    else:
-        return tl.inline_asm_elementwise(
-            "cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+    return tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
 @triton.jit

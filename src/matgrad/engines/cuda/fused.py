@@ -14,18 +14,17 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 from matgrad.backends.base import Array
 from matgrad.engines.cuda import functions, sparse
 from matgrad.engines.cuda.fusion import Group, grouped, located
 from matgrad.engines.cuda.graphs import Launch, run_side_by_side
 from matgrad.engines.cuda.index import Index
-from matgrad.engines.cuda.source import Source, write
-from matgrad.engines.cuda.tiles import method, product_tile
-from matgrad.engines.executor import Executor
-from matgrad.engines.kernels import Kernels
+from matgrad.engines.cuda.source import Source, method, product_tile, write
+from matgrad.engines.kernels import Executor, Kernels, Key
 from matgrad.engines.torch_engine import TorchKernels
-from matgrad.layers.state import State, matrices_of
+from matgrad.layers.state import State
 from matgrad.program.buffers import Buffer, Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
@@ -64,28 +63,27 @@ class FusedExecutor(Executor):
             self._compile()
 
     def _planned(self, state: State) -> Plan:
-        joins = hasattr(self.kernels, "sparse_gradients")
-        self.groups = grouped(self.program, lambda product: method(product, self.matmul), joins_gradients=joins)
+        self.groups = grouped(self.program, lambda product: method(product, self.matmul))
         self.parts: dict[Value, Buffer] = {}  # memory for the parts of a product
         for product in (group.values[0] for group in self.groups if group.kind == "parts"):
             tile = product_tile(product, self.matmul, "parts", False)
             self.parts[product] = Buffer((tile.parts * math.prod(product.shape),), product.dtype)
         return Plan(self.program, self.groups, self._flips(state))
 
-    def _kernel_for(self, group: Group) -> tuple[Callable[..., None], Value, list[int]]:
+    def _kernel_for(self, group: Group) -> tuple[Callable[..., None], Value, list[Key]]:
         value, *others = group.values
         if group.kind != "call":
             source = write(group, lambda x: self.plan.buffers[x].strides, self.matmul)
-            read = [self._slot(self.parts[x] if x is group.product else x) for x in source.read]
-            written = [self._slot(self.parts[value])] if group.kind == "parts" else map(self._slot, group.written)
+            read = [self._key(self.parts[x] if x is group.product else x) for x in source.read]
+            written = [self._key(self.parts[value])] if group.kind == "parts" else map(self._key, group.written)
             return Kernel(source), value, [*written, *read]
         if not others:
             return super()._kernel_for(group)
         (DW,) = others  # both gradients of a sparse layer: Wᵀ A, and β·C + α·(A Bᵀ)_S
-        operands = [self._slot(x, value) for x in value.operands]
-        _, *sums, _, B = (self._slot(x, DW) for x in DW.operands)
+        operands = [self._key(x, value) for x in value.operands]
+        _, *sums, _, B = (self._key(x, DW) for x in DW.operands)
         kernel = self.kernels.sparse_gradients  # type: ignore[attr-defined]
-        return kernel, value, [self._slot(value), self._slot(DW), *operands, B, *sums]
+        return kernel, value, [self._key(value), self._key(DW), *operands, B, *sums]
 
     def _flips(self, state: State) -> set[Value]:
         """The values that are stored by columns: one of two factors that would both be read along the sum.
@@ -108,19 +106,10 @@ class FusedExecutor(Executor):
             return super()._empty(x)
         return torch.empty_strided(x.shape, x.strides, dtype=getattr(torch, x.dtype), device=self._like.device)
 
-    def bind(self, state: State) -> None:
-        for name, X in matrices_of(state).items():
-            if not X.is_contiguous():
-                raise ValueError(f"{name}: expected rows that follow each other in memory, found strides {X.stride()}")
-        super().bind(state)
-
-    def _calls(self) -> list[tuple[Callable[..., None], list[Any]]]:
-        return [(kernel, [self.slots[i] for i in (out, *operands)]) for kernel, out, operands in self.code]
-
     def _compile(self) -> None:
         """Compile all kernels at once: most of it is done outside of Python."""
-        self._give({name: self._empty(self.plan.homes[name]) for name in self.input_slots})
-        calls = [(kernel, arguments) for kernel, arguments in self._calls() if isinstance(kernel, Kernel)]
+        self._give({name: self._empty(self.plan.homes[name]) for name in self.program.inputs if name not in self.state})
+        calls = [(kernel, arguments) for kernel, arguments in self.calls if isinstance(kernel, Kernel)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda call: call[0].compile(*call[1]), calls))
 
@@ -131,7 +120,7 @@ class FusedExecutor(Executor):
                 return super().execute(**given)
             self._give(given)
             run_side_by_side(self._launches())
-        return {name: self.slots[slot] for name, slot in self.output_slots.items()}
+        return self.outputs
 
     def _readable(self, name: str, X: Array) -> Array:
         """An input where kernels can read it, and as fast as what they were compiled for."""
@@ -147,7 +136,7 @@ class FusedExecutor(Executor):
         counts = [max(1, len(group.written)) for group in self.groups] + [1] * len(self.plan.copies)
         return [
             Launch(partial(kernel, *x), _addresses(x[n:]), _addresses(x[:n]), may_move=isinstance(kernel, Kernel))
-            for (kernel, x), n in zip(self._calls(), counts, strict=True)
+            for (kernel, x), n in zip(self.calls, counts, strict=True)
         ]
 
 
@@ -186,4 +175,4 @@ def _functions() -> dict[str, Any]:
     """The functions that kernels call: those of elementwise operations, and others."""
     called = set().union(*(functions_in(row.scalar) for row in OPERATIONS.values() if row.scalar))
     others = (functions.divide, functions.larger, functions.power, functions.to_tf32, functions.uniform)
-    return {name: functions.function(name) for name in called} | {f.__name__: f for f in others}
+    return {name: getattr(libdevice, name) for name in called} | {f.__name__: f for f in others}

@@ -156,12 +156,12 @@ def bases(value: Value) -> set[Value]:
     return found
 
 
-def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradients: bool = False) -> list[Group]:
+def grouped(program: Program, method: Callable[[Value], Method]) -> list[Group]:
     """The values of a program in groups, in an order in which they can be computed, where possible in place.
 
-    With `joins_gradients`, Wᵀ DZᵀ and (DZᵀ X)_S of a sparse layer make one call, which reads DZ once.
+    Wᵀ DZᵀ and (DZᵀ X)_S of a sparse layer make one call, which reads DZ once.
     """
-    builder = _Builder(program, method, joins_gradients)
+    builder = _Builder(program, method)
     for value in program.values:
         if value.kind not in ("source", "view") and not is_free(value):
             builder.place(value)
@@ -183,8 +183,8 @@ def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradie
 
 
 class _Builder:
-    def __init__(self, program: Program, method: Callable[[Value], Method], joins_gradients: bool) -> None:
-        self.method, self.joins_gradients = method, joins_gradients
+    def __init__(self, program: Program, method: Callable[[Value], Method]) -> None:
+        self.method = method
         self.number = {value: k for k, value in enumerate(program.values)}
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}  # the group that has a value in memory or computes it
@@ -242,8 +242,7 @@ class _Builder:
         """One instruction of `Kernels`, which reads scalars from memory too."""
         operands = [located(x)[0] for x in value.operands]
         self.place_scalars(operands)
-        found = (group for group in self.groups if self.joins_gradients and self._is_other_gradient(group, value))
-        group = next(found, None)
+        group = next((group for group in self.groups if self._is_other_gradient(group, value)), None)
         if group is None:
             self.groups.append(group := Group("call", [], value.shape))
         group.values = sorted([*group.values, value], key=is_sampled)

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 
 from matgrad.backends import get_backend
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.foundation.limits import in_words
 from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import Plan
-from matgrad.program.costs import product_cost
+from matgrad.program.models import product_cost
 from matgrad.program.program import Program, Value
 
 # what one replay does at most: so the inputs stay in the cache, and the host hears an interrupt in time
@@ -48,12 +48,18 @@ class Graph:
     def __call__(self) -> None:
         if self._replay is None and self.has_run:
             self._replay = self._captured()
-        if self._replay is not None:
-            self._replay()
-        else:
-            with _aside(self.device):
-                self.function()
-            self.has_run = True
+        (self._replay or self._run)()
+        self.has_run = True
+
+    def _run(self) -> None:
+        """Launch on the stream of captures, between what was launched before and what comes after."""
+        if self.device.type != "cuda":
+            return self.function()
+        side, current = _stream(self.device), torch.cuda.current_stream(self.device)
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            self.function()
+        current.wait_stream(side)
 
     def _captured(self) -> Callable[[], None]:
         """What replays the function."""
@@ -73,31 +79,14 @@ class Graph:
             index = torch.cuda.current_device() if self.device.index is None else self.device.index
             generator = torch.cuda.default_generators[index]
             generator.graphsafe_set_state(generator.clone_state())  # the failed capture has left it registered
-            return self._uncaptured
+            return self._run
         return graph.replay
-
-    def _uncaptured(self) -> None:
-        with torch.cuda.device(self.device):
-            self.function()
 
 
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
     """The stream on which graphs are captured."""
     return torch.cuda.Stream(device)
-
-
-@contextmanager
-def _aside(device: torch.device) -> Iterator[None]:
-    """Launch what is inside on the stream of captures, between what was launched before and what comes after."""
-    if device.type != "cuda":
-        yield
-        return
-    side, current = _stream(device), torch.cuda.current_stream(device)
-    side.wait_stream(current)
-    with torch.cuda.stream(side):
-        yield
-    current.wait_stream(side)
 
 
 class GraphExecutor:

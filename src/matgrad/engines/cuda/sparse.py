@@ -167,13 +167,6 @@ def _sample_elements(
 
 
 @triton.jit(do_not_specialize=["nnz", "D"])
-def _fill(out, rows, columns, values, nnz, D, BK: tl.constexpr):
-    """Write the values to their positions in a dense matrix."""
-    k, i, j, mask = _elements(rows, columns, nnz, BK)
-    tl.store(out + i.to(tl.int64) * D + j, tl.load(values + k, mask=mask), mask=mask)
-
-
-@triton.jit(do_not_specialize=["nnz", "D"])
 def _hash(out, rows, columns, seed, count, nnz, D, SEED: tl.constexpr, COUNT: tl.constexpr, BK: tl.constexpr):
     """Numbers from [0, 1), one per position."""
     k, i, j, mask = _elements(rows, columns, nnz, BK)
@@ -217,21 +210,16 @@ def sparse_gradients(out: Tensor, sampled: Tensor, S: AnySupport, w: Tensor, A: 
 
 def dense(out: Tensor, S: AnySupport, w: Tensor) -> None:
     """W"""
-    out.zero_()
-    _by_elements(_fill, out, S, w.contiguous())
+    index = index_of(S, out.device)
+    out.zero_()[index.row_indices, index.by_rows.others] = w[0]
 
 
 def uniform_on(out: Tensor, S: AnySupport, seed: Any, count: Any) -> None:
     """uniform(m, n, seed, count)_S"""
-    (seed, SEED), (count, COUNT) = _split(seed, out), _split(count, out)
-    _by_elements(_hash, out, S, seed, count, SEED=SEED, COUNT=COUNT)
-
-
-def _by_elements(kernel: Any, out: Tensor, S: AnySupport, *operands: Any, **constants: Any) -> None:
-    """Launch a kernel that does little with each element of S."""
-    index, (_, D), grid = index_of(S, out.device), S.shape, (triton.cdiv(S.nnz, MANY),)
+    index, nnz, (seed, SEED), (count, COUNT) = index_of(S, out.device), S.nnz, _split(seed, out), _split(count, out)
+    at, D = (index.row_indices, index.by_rows.others), S.shape[1]
     with torch.cuda.device_of(out):
-        kernel[grid](out, index.row_indices, index.by_rows.others, *operands, S.nnz, D, BK=MANY, **constants, **OPTIONS)
+        _hash[(triton.cdiv(nnz, MANY),)](out, *at, seed, count, nnz, D, SEED, COUNT, BK=MANY, **OPTIONS)
 
 
 def _sum(out: Tensor, lines: Lines, w: Tensor, B: Tensor, sums: Sums = (), X: Any = None, sampled: Any = None) -> None:

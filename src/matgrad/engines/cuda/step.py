@@ -12,7 +12,7 @@ from matgrad.backends.base import Array
 from matgrad.datasets.loader import DataLoader
 from matgrad.engines.cuda.graphs import GraphExecutor, enough_memory, memory_of
 from matgrad.engines.engine import Poll, throttled
-from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Executor
 from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
 from matgrad.layers.state import State, matrices_of, supports_of
 from matgrad.program.program import EXAMPLES, Program
