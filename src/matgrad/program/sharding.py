@@ -13,6 +13,7 @@ its shapes become those of the rank.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -125,16 +126,21 @@ class _Sharder:
             triples = zip(operands, places, needed, strict=False)
             is_moved = any(place != need for x, place, need in triples if len(x) == 3)  # which a support cannot be
             if to and len(needed) == len(operands) and operation.kind != "other" and name != "1" and not is_moved:
-                if self._fits(value, needed, to):
+                if self._is_divided(value, shared):
                     yield needed, to
 
-    def _fits(self, value: Value, needs: Iterable[Placement], result: Placement) -> bool:
-        """Whether the parts of operands and result fit: those of blocks do if whole blocks are shared out."""
-        rule = OPERATIONS[value.operation].shapes
-        if TIMES not in rule.rule:
-            return True
-        shapes = [self._shape(x, place) for x, place in zip(value.operands, needs, strict=True)]
-        return rule.sizes(self._shape(value, result), shapes) is not None
+    def _is_divided(self, value: Value, names: set[str]) -> bool:
+        """Whether all matrices that have a size with one of these names are shared out in the same units of it."""
+        shapes, rule = [*(x.shape for x in value.operands), value.shape], OPERATIONS[value.operation].shapes
+        sizes = rule.sizes(value.shape, shapes[:-1]) or {}
+        units = set()
+        for pattern, shape in zip(rule.patterns(*shapes), shapes, strict=True):
+            for name, n in zip(pattern, shape, strict=True) if len(pattern) == 2 else ():
+                first, *others = name.split(TIMES)
+                if first in names and not is_number_of_elements(n):
+                    unit, rest = getattr(n, "unit", 1), math.prod(int(sizes[other]) for other in others)
+                    units.add(unit // rest if unit % rest == 0 and n >= self.size * unit else None)
+        return len(units) <= 1 and None not in units
 
     def _made(self, value: Value, choice: Choice) -> tuple[Value, Placement]:
         """The value from operands that are placed so."""
@@ -168,7 +174,7 @@ class _Sharder:
         *operands, result = OPERATIONS[value.operation].shapes.patterns(*(x.shape for x in value.operands), value.shape)
         name = _first(result[AXES.index(placement)])
         places = [place for x in operands if (place := _shared_out(x, {name}))]
-        if len(places) < len(operands) or not self._fits(value, places, placement):
+        if len(places) < len(operands) or not self._is_divided(value, {name}):
             return None
         parts = tuple(map(self.at, value.operands, places))
         return replace(self.own[value][0], operands=parts, shape=self._shape(value, placement), name="")
