@@ -70,7 +70,9 @@ MEANING: dict[str, Callable[..., Any]] = {
     "unstack": lambda shape, X: np.reshape(X, shape),
     "block_product": lambda shape, A, B: block_diagonal(A, len(B) // len(A.T)) @ B,
     "block_transposed_product": lambda shape, A, B: block_diagonal(A, shape[0] // len(A.T)).T @ B,
-    "diag_product": lambda shape, A, B: block_diagonal(np.ones(shape), len(B.T) // shape[1]) * (A @ B) @ repeated(B, shape),
+    "diag_product": lambda shape, A, B: (
+        block_diagonal(np.ones(shape), len(B.T) // shape[1]) * (A @ B) @ repeated(B, shape)
+    ),
     "one_hot_product": lambda shape, x, W: (x == np.arange(len(W))) @ W,
     "one_hot_transposed_product": lambda shape, x, G: (x == np.arange(shape[0])).T @ G,
     "identity": lambda shape: np.eye(shape[0]),

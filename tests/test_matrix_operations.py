@@ -150,7 +150,9 @@ TABLE: dict[str, Row] = {
     ),
     "one_hot": Row(lambda x, W: mo.one_hot(x, 3) @ W, lambda a, W: product(ones_at(a, 3), W), ("m1", "kn")),
     "one_hot right": Row(lambda x, X: X @ mo.one_hot(x, 3), lambda a, A: product(A, ones_at(a, 3)), ("m1", "nm")),
-    "one_hot transposed": Row(lambda x, G: mo.one_hot(x, 4).T @ G, lambda a, G: product(ones_at(a, 4).T, G), ("m1", "mn")),
+    "one_hot transposed": Row(
+        lambda x, G: mo.one_hot(x, 4).T @ G, lambda a, G: product(ones_at(a, 4).T, G), ("m1", "mn")
+    ),
     "one_hot transposed right": Row(
         lambda x, X: X @ mo.one_hot(x, len(X[0])).T, lambda a, A: product(A, ones_at(a, len(A.T)).T), ("m1", "nk")
     ),

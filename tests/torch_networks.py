@@ -26,7 +26,13 @@ from matgrad.layers import (
 )
 from matgrad.sparse.matrix import SparseMatrix
 
-ACTIVATIONS = {"ReLU": F.relu, "GELU": F.gelu, "SiLU": F.silu, "HyperbolicTangent": torch.tanh, "Sigmoid": torch.sigmoid}
+ACTIVATIONS = {
+    "ReLU": F.relu,
+    "GELU": F.gelu,
+    "SiLU": F.silu,
+    "HyperbolicTangent": torch.tanh,
+    "Sigmoid": torch.sigmoid,
+}
 Parameters = dict[str, torch.Tensor]
 
 
@@ -110,7 +116,9 @@ class Reference:
             W = torch.stack([w[g * of : (g + 1) * of] for w, g in zip(W, group.tolist(), strict=True)])
         convolve = F.conv2d if k == 2 else F.conv1d
         options = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation}
-        Z = convolve(grid_of(X, layer.input_shape), W, self.parameters[f"{path}.1.b"][0], groups=layer.groups, **options)
+        Z = convolve(
+            grid_of(X, layer.input_shape), W, self.parameters[f"{path}.1.b"][0], groups=layer.groups, **options
+        )
         return self.activated(inner, rows_of(Z))
 
 
@@ -183,7 +191,9 @@ def random_images(rng: random.Random) -> tuple[str, list[Any]]:
             groups = 2 if shape[-1] % 2 == 0 and rng.random() < 0.3 else 1
             act = rng.choice(["", ", act=GELU", ", act=HyperbolicTangent", ", act=SiLU"])
             K = rng.choice([2, 4])
-            items.append(f"Conv({K}, {size}, stride={stride}, padding={padding}, dilation={dilation}, groups={groups}{act})")
+            items.append(
+                f"Conv({K}, {size}, stride={stride}, padding={padding}, dilation={dilation}, groups={groups}{act})"
+            )
             span = dilation * (size - 1) + 1
             shape = [(n + 2 * padding - span) // stride + 1 for n in shape[:-1]] + [K]
         elif kind in ("MaxPool", "AvgPool") and least >= 2:

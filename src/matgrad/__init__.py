@@ -46,19 +46,34 @@ from matgrad.inspection.profiling import Profile as Profile
 from matgrad.inspection.profiling import profile as profile
 from matgrad.layers import ActivationDropoutLayer as ActivationDropoutLayer
 from matgrad.layers import ActivationLayer as ActivationLayer
+from matgrad.layers import AttentionLayer as AttentionLayer
 from matgrad.layers import BatchNormalizationLayer as BatchNormalizationLayer
+from matgrad.layers import ConvolutionLayer as ConvolutionLayer
 from matgrad.layers import DropoutLayer as DropoutLayer
+from matgrad.layers import EachLayer as EachLayer
+from matgrad.layers import EmbeddingLayer as EmbeddingLayer
+from matgrad.layers import GatedLayer as GatedLayer
 from matgrad.layers import Layer as Layer
 from matgrad.layers import LayerNormalizationLayer as LayerNormalizationLayer
 from matgrad.layers import LinearDropoutLayer as LinearDropoutLayer
 from matgrad.layers import LinearLayer as LinearLayer
 from matgrad.layers import LogSoftmaxDropoutLayer as LogSoftmaxDropoutLayer
 from matgrad.layers import LogSoftmaxLayer as LogSoftmaxLayer
+from matgrad.layers import MaxLayer as MaxLayer
+from matgrad.layers import MaxPoolingLayer as MaxPoolingLayer
+from matgrad.layers import MeanLayer as MeanLayer
+from matgrad.layers import MeanPoolingLayer as MeanPoolingLayer
+from matgrad.layers import PositionsLayer as PositionsLayer
+from matgrad.layers import ResidualLayer as ResidualLayer
 from matgrad.layers import RMSNormalizationLayer as RMSNormalizationLayer
+from matgrad.layers import RotaryLayer as RotaryLayer
+from matgrad.layers import SequenceLayer as SequenceLayer
+from matgrad.layers import SinusoidalLayer as SinusoidalLayer
 from matgrad.layers import SoftmaxDropoutLayer as SoftmaxDropoutLayer
 from matgrad.layers import SoftmaxLayer as SoftmaxLayer
 from matgrad.layers import SReLUDropoutLayer as SReLUDropoutLayer
 from matgrad.layers import SReLULayer as SReLULayer
+from matgrad.layers import WindowsLayer as WindowsLayer
 from matgrad.learning_rate import ConstantScheduler as ConstantScheduler
 from matgrad.learning_rate import CosineScheduler as CosineScheduler
 from matgrad.learning_rate import ExponentialScheduler as ExponentialScheduler
@@ -100,5 +115,6 @@ from matgrad.specifications.plugins import load_plugin as load_plugin
 from matgrad.storage.models import load as load
 from matgrad.storage.models import load_weights as load_weights
 from matgrad.training import stochastic_gradient_descent as stochastic_gradient_descent
+from matgrad.writers import prove as prove
 
 __version__ = "0.4.0"

@@ -24,7 +24,11 @@ def network(seed: int, dtype: str = "float64") -> mg.MultilayerPerceptron:
     mg.manual_seed(seed)
     M = mg.create_model(layers, sizes).to("numpy", dtype=dtype)
     rng = np.random.default_rng(seed)
-    state = {x: rng.normal(size=A.shape, scale=0.5).astype(dtype) for x, A in matrices_of(M.state()).items() if is_trained(M, x)}
+    state = {
+        x: rng.normal(size=A.shape, scale=0.5).astype(dtype)
+        for x, A in matrices_of(M.state()).items()
+        if is_trained(M, x)
+    }
     M.load_state(M.state() | state)
     return M
 

@@ -34,7 +34,14 @@ from matgrad.sparse.matrix import Operand, SparseMatrix, values_of
 from matgrad.sparse.support import Support
 
 Signature = tuple[Shape, str]  # shape and dtype
-VIEWS = ("transpose", "row_repeat", "column_repeat", "diag", "stack", "unstack")  # which frameworks read from the operand's memory
+VIEWS = (
+    "transpose",
+    "row_repeat",
+    "column_repeat",
+    "diag",
+    "stack",
+    "unstack",
+)  # which frameworks read from the operand's memory
 EXACT = "exact"  # the dtype of matrices that are never bound to numbers
 REAL = (*DTYPES, EXACT)
 

@@ -11,7 +11,7 @@ from typing import Any
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.foundation.limits import LAYERS as MOST_LAYERS
 from matgrad.foundation.limits import check_bytes, check_count
-from matgrad.foundation.numbers import check_size, preserved_generator
+from matgrad.foundation.numbers import check_size, own_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
@@ -37,8 +37,8 @@ from matgrad.sparse.densities import (
 )
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support, as_support
-from matgrad.specifications.shaped import SHAPED, output_shape, parse_shape
 from matgrad.specifications.parsing import Items, at_position, create, lookup, parse_call, parse_numbers, split_items
+from matgrad.specifications.shaped import SHAPED, output_shape, parse_shape
 
 LAYERS: dict[str, type[Layer]] = {
     "Linear": LinearLayer,
@@ -152,7 +152,11 @@ def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
 def _checked_sizes(kinds: list[Any], sizes: Items) -> list[Any]:
     """The shape of the input, and the sizes of the layers that have one in the list."""
     first, *rest = split_items(sizes, "layer size")
-    found = [parse_shape(first)] if _is_shaped(kinds) else [(check_size("layer size 1", parse_numbers(first, "layer size")[0]),)]
+    found = (
+        [parse_shape(first)]
+        if _is_shaped(kinds)
+        else [(check_size("layer size 1", parse_numbers(first, "layer size")[0]),)]
+    )
     found += parse_numbers(rest, "layer size") if rest else []
     if len(found) != (expected := 1 + sum(map(_has_size, kinds))):
         raise ValueError(
@@ -207,7 +211,8 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     renewed = {renew for rate, renew in zip(rates, renewals, strict=True) if rate} or {"step"}
     densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
     for i, layer in enumerate(M.layers, start=1):
-        if layer.parts() or type(layer).__module__.partition(".")[0] != "matgrad":
+        _check_names(f"layer {i}, {layer!r}", layer)
+        if layer.parts() or not _is_builtin(layer):
             _check_specification(f"layer {i}, {layer!r}", layer)
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
@@ -223,13 +228,31 @@ def _dropout(layer: LinearLayer) -> tuple[float, str]:
     return (layer.dropout, layer.renew) if isinstance(layer, LinearDropoutLayer) else (0.0, "step")
 
 
+def _is_builtin(thing: object) -> bool:
+    """Whether a thing is of a class of the package."""
+    return type(thing).__module__.partition(".")[0] == "matgrad"
+
+
+def _check_names(name: str, layer: Layer) -> None:
+    """Raise if a user's layer, part or activation function is called what another class is found by."""
+    for _, part in layer.walk():
+        things: list[tuple[str, object]] = [(part.specification(), part)]
+        if isinstance(part, ActivationLayer):
+            things.append((repr(part.act), part.act))
+        for specification, thing in things:
+            found = {**LAYERS, **ACTIVATIONS}.get(parse_call(specification).name)
+            if found not in (None, type(thing)) and not _is_builtin(thing):
+                what = f"{specification!r} is the specification of {type(thing).__qualname__}"
+                raise ValueError(f"{name}: {what}, but that names {found.__module__}.{found.__qualname__}")
+
+
 def _check_specification(name: str, layer: Layer) -> None:
     """Raise if a layer differs from the one its specification makes."""
     specification = layer.specification()
     dropouts = [_dropout(x) for _, x in layer.walk() if isinstance(x, LinearLayer)]
     rows = ((*dropout, None) for dropout in chain(dropouts, repeat((0.0, "step"))))
     try:
-        with preserved_generator():
+        with own_generator():
             kind = SHAPED.get(parse_call(specification).name, type(layer))
             shape = getattr(layer, "input_shape", (layer.input_size,))
             made = _create_layer(specification, kind, shape, layer.output_size, rows)

@@ -129,7 +129,9 @@ def residual(shape: LayerShape, *layers: Any) -> Layer:
     """Layers beside a shortcut."""
     parts = chained(layers, shape)
     if (found := output_shape(parts[-1])) != shape:
-        raise ValueError(f"Residual: expected an output of {shape_words(shape)} as its input, found {shape_words(found)}")
+        raise ValueError(
+            f"Residual: expected an output of {shape_words(shape)} as its input, found {shape_words(found)}"
+        )
     return shaped(ResidualLayer(*parts), shape, shape)
 
 
