@@ -124,7 +124,8 @@ enum class Kind {{ source, view, elementwise, product, sparse, other, collective
 enum class Dtypes {{ floats, any, counts }};
 
 // Shapes: "mn" of a matrix, "" of a scalar, "*" of either, "KDe" of a support; a letter is the same size everywhere in
-// a rule, and "[np]" is the product of two. A rule has those of the operands, then that of the result; if there are two, either will do.
+// a rule, and "[np]" is the product of two. A rule has those of the operands, then that of the result; if there are
+// two, either will do.
 struct Row {{
     const char* name;
     Kind kind;

@@ -106,8 +106,10 @@ BUILT_IN = {
     "text": Case("Embedding(8, vocabulary=6);Positions;Transformer(1, heads=2);Linear", "4;5", clip_norm=0.5),
     "llama": Case(
         "Embedding(8, vocabulary=6);Residual(Each(RMSNormalization;Linear(16));Rotary(2, groups=1);"
-        "Attention(2, groups=1);Each(Linear(8)));Residual(Each(RMSNormalization;Gated(SiLU(5);Linear(5));Linear(8)));Linear",
+        "Attention(2, groups=1);Each(Linear(8)));Each(RMSNormalization);"
+        "Residual(Each(RMSNormalization;Gated(SiLU(5);Linear(5));Linear(8)));Linear",
         "3;5",
+        clip_norm=0.1,
     ),
     "one": Case("ReLU;BatchNormalization;Linear", "20;16;5", batch_size=1),
     "square": Case("ReLU;Linear", "7;7;7"),  # N = D = K

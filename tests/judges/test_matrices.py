@@ -53,7 +53,7 @@ def test_index_definitions_are_what_operations_mean(name: str):
     for *patterns, _ in OPERATIONS[name].shapes.alternatives:
         given = {"row_repeat": {"m": Size("m")}, "column_repeat": {"n": Size("n")}, "identity": {"n": Size("n")}}
         given["full"] = {"m": Size("m"), "n": Size("n")}
-        given |= dict.fromkeys(BLOCKS, {"p": Size("p")})
+        given |= {key: {"p": Size("p")} for key in BLOCKS}
         matrices = operands(patterns)
         if name == "power":
             matrices[1] = 0 * matrices[1] + 3

@@ -213,7 +213,7 @@ class NumpyBackend(ArrayBackend):
 
 
 def _places(starts: np.ndarray, columns: np.ndarray, n: int, most: int = 0) -> list[np.ndarray]:
-    """The k-th columns of the elements of each row, for every k; n where a row has fewer. The rows have at most `most`."""
+    """The k-th column in each row of a support, for every k; n where a row has fewer, at most `most` of them."""
     counts = np.diff(starts)
     longest = max(1, int(counts.max(initial=0)))
     if most and longest > most:

@@ -6,6 +6,7 @@ The state of part i has the prefix 'i.', from 1, as in '3.1.W'.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix, hadamard, stack, unstack
@@ -13,11 +14,21 @@ from matgrad.specifications.parsing import stem
 
 
 def composite_specification(layer: Layer) -> str:
-    """The name of a layer of layers, with those of its parts, such as ``Residual(Each(LayerNormalization;Linear(8)))``."""
-    from matgrad.specifications.shaped import inner_specification  # which imports the layers
-
-    inner = ";".join(map(inner_specification, layer.parts()))
+    """The name of a layer of layers with those of its parts, such as ``Residual(Each(RMSNormalization;Linear(8)))``."""
+    inner = ";".join(map(_inner_specification, layer.parts()))
     return getattr(layer, "text", "") or f"{stem(type(layer), 'Layer')}({inner})"
+
+
+def _inner_specification(layer: Layer) -> str:
+    """The specification of a layer inside another one, with its size unless that follows from its input."""
+    own = layer.specification()
+    return own if layer.keeps_size or hasattr(layer, "input_shape") else with_size(own, layer.output_size)
+
+
+def with_size(specification: str, size: int) -> str:
+    """The specification with a size as its first argument."""
+    name, parenthesis, rest = specification.partition("(")
+    return f"{name}({size}, {rest}" if parenthesis else f"{name}({size})"
 
 
 class SequenceLayer(Layer):
@@ -52,7 +63,7 @@ class SequenceLayer(Layer):
             raise ValueError(f"{type(self).__name__}: expected at least one layer, found none")
         self.layers = list(layers)
         super().__init__(layers[0].input_size, layers[-1].output_size)
-        for before, after in zip(layers, layers[1:], strict=False):
+        for before, after in pairwise(layers):
             if before.output_size != after.input_size:
                 sizes = f"{before!r} has {before.output_size} outputs, but {after!r} has {after.input_size} inputs"
                 raise ValueError(f"{type(self).__name__}: {sizes}")

@@ -141,7 +141,7 @@ class RotaryLayer(Layer):
     """Y = (1_N c) ⊙ X + (1_N s) ⊙ (X Eᵀ): each pair of features of the queries and keys is turned by an angle
 
     E exchanges the halves of the e features of a head, c and s have cosines and, with signs, sines of the angles
-    l·10000^(-2i/e). A token has the queries of all heads, the keys and the values, side by side; values stay as they are.
+    l·10000^(-2i/e). A token has the queries of all heads, the keys and the values, side by side; the values stay.
     """
 
     buffers = ("c", "s")

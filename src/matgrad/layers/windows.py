@@ -119,17 +119,17 @@ def windows(shape: Grid, size: int, stride: int = 1, padding: int = 0, dilation:
 
     A window has all channels of its first pixel, then those of the second, and so on.
     """
-    *sides, C = shape
+    sides = shape[:-1]
     k, span = len(sides), dilation * (size - 1) + 1
     if min(sides) + 2 * padding < span:
         found = " × ".join(map(str, sides))
         raise ValueError(f"a window spans {span}, expected at most {min(sides) + 2 * padding}: the input is {found}")
-    columns = np.arange(math.prod(shape)).reshape(shape)
+    columns: Any = np.arange(math.prod(shape)).reshape(shape)
     columns = np.pad(columns, [(padding, padding)] * k + [(0, 0)], constant_values=-1)
-    found = np.lib.stride_tricks.sliding_window_view(columns, (span,) * k, tuple(range(k)))
+    views = np.lib.stride_tricks.sliding_window_view(columns, (span,) * k, tuple(range(k)))
     every, dilated = slice(None, None, stride), slice(None, None, dilation)
-    found = np.moveaxis(found[(every,) * k + (slice(None),) + (dilated,) * k], k, -1)
-    return found.reshape(math.prod(found.shape[:k]), -1)
+    views = np.moveaxis(views[(every,) * k + (slice(None),) + (dilated,) * k], k, -1)
+    return views.reshape(math.prod(views.shape[:k]), -1)
 
 
 def sides_after(shape: Grid, size: int, stride: int, padding: int, dilation: int = 1) -> Grid:
@@ -212,7 +212,7 @@ def _groups(C: int, channels: int, Q: int, groups: int) -> Support:
 class PoolingLayer(GridLayer):
     """The mean or the maximum of every window and channel; the stride is by default the size of a window."""
 
-    inner: type[Layer]
+    inner: type[MeanLayer]
     name = ""
 
     def __init__(self, input_shape: Grid, size: int, *, stride: int = 0, padding: int = 0) -> None:

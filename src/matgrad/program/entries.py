@@ -194,10 +194,10 @@ class IndexBackend(RecorderBackend):
     name, has_sparse = "index notation", False
     locals().update({name: recording_method(name) for name in COMPOSED.keys() - {"call"}})
 
-    def one_hot_product(self, x: IndexMatrix, W: IndexMatrix) -> Any:
+    def one_hot_product(self, x: Any, W: Any) -> Any:
         return _one_hot(x, W.shape[0]) @ W
 
-    def one_hot_transposed_product(self, x: IndexMatrix, G: IndexMatrix, n: Any) -> Any:
+    def one_hot_transposed_product(self, x: Any, G: Any, n: Any) -> Any:
         return _one_hot(x, n).T @ G
 
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:

@@ -122,7 +122,7 @@ class BoundSize(int, Size):  # type: ignore[misc]
     def __init__(self, number: int, name: str, unit: int = 1) -> None:
         self.name, self.unit = name, unit
 
-    def __mul__(self, other: Any) -> Any:  # type: ignore[override]
+    def __mul__(self, other: Any) -> Any:
         if not isinstance(other, int) or other == 1:
             return self if isinstance(other, int) else int.__mul__(self, other)
         return BoundSize(int(self) * int(other), f"{self.name}{TIMES}{size_name(other)}", self.unit * int(other))

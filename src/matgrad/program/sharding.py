@@ -125,9 +125,9 @@ class _Sharder:
                 to = SUM if operation.over else None
             triples = zip(operands, places, needed, strict=False)
             is_moved = any(place != need for x, place, need in triples if len(x) == 3)  # which a support cannot be
-            if to and len(needed) == len(operands) and operation.kind != "other" and name != "1" and not is_moved:
-                if self._is_divided(value, shared):
-                    yield needed, to
+            is_shared = to and len(needed) == len(operands) and operation.kind != "other" and name != "1"
+            if to and is_shared and not is_moved and self._is_divided(value, shared):
+                yield needed, to
 
     def _is_divided(self, value: Value, names: set[str]) -> bool:
         """Whether all matrices that have a size with one of these names are shared out in the same units of it."""

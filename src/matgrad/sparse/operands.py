@@ -24,7 +24,7 @@ class BlockDiagonal(Operand):
         self.A, self.p, self.is_transposed = A, p, is_transposed
 
     @property
-    def T(self) -> BlockDiagonal:  # type: ignore[override]
+    def T(self) -> BlockDiagonal:
         """Diag(A, p)ᵀ"""
         return BlockDiagonal(self.A, self.p, not self.is_transposed)
 
@@ -42,7 +42,7 @@ class OneHot(Operand):
         self.x, self.n, self.shape = x, n, (x.shape[0], n)
 
     @property
-    def T(self) -> TransposedOneHot:  # type: ignore[override]
+    def T(self) -> TransposedOneHot:
         """Eᵀ"""
         return TransposedOneHot(self)
 
@@ -74,7 +74,7 @@ class Selection(Operand):
         self.shape = self.support.shape
 
     @cached_property
-    def T(self) -> TransposedSelection:  # type: ignore[override]
+    def T(self) -> TransposedSelection:
         """Eᵀ"""
         return TransposedSelection(self)
 

@@ -127,8 +127,8 @@ def create_model(
 def _divide(M: MultilayerPerceptron, rule: ErdosRenyi, weights: Sequence[str]) -> None:
     """Divide the density of a model among its linear layers, and draw their weights again."""
     layers = M.linear_layers()
-    sizes = [(layer.input_size, layer.output_size) for layer in layers]
-    M.set_densities(divided_densities(*zip(*sizes, strict=True), rule.density, rule.power))
+    inputs, outputs = [x.input_size for x in layers], [x.output_size for x in layers]
+    M.set_densities(divided_densities(inputs, outputs, rule.density, rule.power))
     for layer, distribution in zip(layers, weights if len(weights) > 1 else len(layers) * [*weights], strict=True):
         layer.set_weights(distribution)
 
@@ -151,18 +151,16 @@ def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
 
 def _checked_sizes(kinds: list[Any], sizes: Items) -> list[Any]:
     """The shape of the input, and the sizes of the layers that have one in the list."""
-    first, *rest = split_items(sizes, "layer size")
-    found = (
-        [parse_shape(first)]
-        if _is_shaped(kinds)
-        else [(check_size("layer size 1", parse_numbers(first, "layer size")[0]),)]
-    )
-    found += parse_numbers(rest, "layer size") if rest else []
+    items = split_items(sizes, "layer size")
+    shape = parse_shape(items[0]) if _is_shaped(kinds) and items else ()
+    first, *rest = parse_numbers(["1", *items[1:]] if shape else items, "layer size") or [0]
+    found = [shape or (first,), *rest]
     if len(found) != (expected := 1 + sum(map(_has_size, kinds))):
         raise ValueError(
             f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
             f"one per layer), found {len(found)}: {sizes}"
         )
+    check_size("layer size 1", first)
     return found[:1] + [check_size(f"layer size {position}", n) for position, n in enumerate(found[1:], start=2)]
 
 
@@ -253,7 +251,8 @@ def _check_specification(name: str, layer: Layer) -> None:
     rows = ((*dropout, None) for dropout in chain(dropouts, repeat((0.0, "step"))))
     try:
         with own_generator():
-            kind = SHAPED.get(parse_call(specification).name, type(layer))
+            name_of_kind = parse_call(specification).name
+            kind = type(layer) if name_of_kind in LAYERS else SHAPED.get(name_of_kind, type(layer))
             shape = getattr(layer, "input_shape", (layer.input_size,))
             made = _create_layer(specification, kind, shape, layer.output_size, rows)
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
@@ -311,11 +310,11 @@ def _support(item: float | Support | None, K: int, D: int) -> Support | None:
     return item if item is None or isinstance(item, Support) else random_support(K, D, item)
 
 
-def _kinds(items: list[str]) -> list[type]:
+def _kinds(items: list[str]) -> list[Any]:
     """The class of each layer, or of its activation function."""
     check_count(len(items), MOST_LAYERS, "layers", "layers")
-    kinds: list[type] = []
+    kinds: list[Any] = []
     for position, item in enumerate(items, start=1):
         with at_position("layer", position):
-            kinds.append(lookup(parse_call(item).name, {**LAYERS, **ACTIVATIONS, **SHAPED}, "layer"))
+            kinds.append(lookup(parse_call(item).name, {**SHAPED, **LAYERS, **ACTIVATIONS}, "layer"))
     return kinds

@@ -7,17 +7,18 @@ such as ``28x28x1``. Layers inside others have their size first: ``Residual(Each
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.foundation.limits import check_bytes
 from matgrad.foundation.numbers import check_size
-from matgrad.layers.composite import EachLayer, GatedLayer, ResidualLayer, SequenceLayer
+from matgrad.layers.composite import EachLayer, GatedLayer, ResidualLayer, SequenceLayer, with_size
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
 from matgrad.layers.tokens import AttentionLayer, EmbeddingLayer, PositionsLayer, RotaryLayer, SinusoidalLayer
-from matgrad.layers.windows import ConvolutionLayer, MaxPoolingLayer, MeanPoolingLayer
+from matgrad.layers.windows import ConvolutionLayer, MaxPoolingLayer, MeanPoolingLayer, PoolingLayer
 from matgrad.specifications.parsing import create, lookup, parse_call
 
 LayerShape = tuple[int, ...]
@@ -27,7 +28,7 @@ Registry = Mapping[str, Any]  # of the layers by name, and the activation functi
 def parse_shape(item: str) -> LayerShape:
     """The shape that a size such as ``28x28x1`` or ``784`` stands for."""
     try:
-        found = tuple(int(n) for n in str(item).replace("×", "x").replace(" ", "").split("x"))
+        found = tuple(int(n) for n in re.split("[x×,]", str(item).strip("()[] ")))
     except ValueError:
         raise ValueError(f"layer size 1: expected an integer or a shape such as 28x28x1, found {item!r}") from None
     return tuple(check_size("layer size 1", n) for n in found)
@@ -42,7 +43,8 @@ def tokens(name: str, shape: LayerShape) -> tuple[int, int]:
     """The shape, after a check that it is one of tokens."""
     if len(shape) != 2:
         raise ValueError(f"{name}: expected tokens (L × d), found {shape_words(shape)}")
-    return shape  # type: ignore[return-value]
+    L, d = shape
+    return L, d
 
 
 def convolution(
@@ -63,7 +65,7 @@ def convolution(
     return ConvolutionLayer(shape, channels, size, **options)  # type: ignore[arg-type]
 
 
-def pooling(kind: type) -> Callable[..., Layer]:
+def pooling(kind: type[PoolingLayer]) -> Callable[..., Layer]:
     """The constructor of a pooling layer, after a check of the memory that it takes."""
 
     def made(shape: LayerShape, size: int, *, stride: int = 0, padding: int = 0) -> Layer:
@@ -159,7 +161,7 @@ def transformer(
     masked = f"Attention({heads})" if causal else f"Attention({heads}, causal=False)"
     items = (
         f"Residual(Each(LayerNormalization;Linear({3 * d}));{masked};Each(Linear({d})))",
-        f"Residual(Each(LayerNormalization;{_sized(act, hidden or 4 * d)};Linear({d})))",
+        f"Residual(Each(LayerNormalization;{with_size(act, hidden or 4 * d)};Linear({d})))",
     )
     layer = sequence(shape, *(blocks * items))
     options = [f"heads={heads}", *(() if causal else ("causal=False",))]
@@ -184,7 +186,6 @@ SHAPED: dict[str, Callable[..., Layer]] = {
     "Gated": gated,
     "Transformer": transformer,
 }
-NAMES = {EachLayer: "Each", ResidualLayer: "Residual", SequenceLayer: "Sequence", GatedLayer: "Gated"}
 
 
 def shaped(layer: Any, given: LayerShape, made: LayerShape) -> Any:
@@ -214,9 +215,9 @@ def create_inner(item: Any, shape: LayerShape) -> Layer:
     from matgrad.specifications.models import LAYERS  # which imports this module
 
     call = parse_call(item)
-    if call.name in SHAPED:
+    if call.name in SHAPED and call.name not in LAYERS:
         return create(item, SHAPED, "layer", shape)
-    kind, D = lookup(call.name, {**LAYERS, **ACTIVATIONS, **SHAPED}, "layer"), math.prod(shape)
+    kind, D = lookup(call.name, {**SHAPED, **LAYERS, **ACTIVATIONS}, "layer"), math.prod(shape)
     if getattr(kind, "keeps_size", False):
         return shaped(create(item, LAYERS, "layer", D, D), shape, shape)
     if not call.arguments or not isinstance(call.arguments[0], int) or isinstance(call.arguments[0], bool):
@@ -226,15 +227,3 @@ def create_inner(item: Any, shape: LayerShape) -> Layer:
     rest = [str(x) for x in call.arguments[1:]] + [f"{name}={x}" for name, x in call.keywords.items()]
     own = f"{call.name}({', '.join(rest)})" if rest else call.name
     return ActivationLayer(D, K, own) if call.name in ACTIVATIONS else create(own, LAYERS, "layer", D, K)
-
-
-def inner_specification(layer: Layer) -> str:
-    """The string that `create_inner` makes the layer from."""
-    own = layer.specification()
-    return own if layer.keeps_size or hasattr(layer, "input_shape") else _sized(own, layer.output_size)
-
-
-def _sized(item: str, size: int) -> str:
-    """The specification with a size as its first argument."""
-    name, parenthesis, rest = item.partition("(")
-    return f"{name}({size}, {rest}" if parenthesis else f"{name}({size})"
