@@ -134,7 +134,6 @@ DECLARED: dict[str, list[Declared]] = {
         Declared(lambda s: _windows(s, s.linear("Q", "K", ArbitraryActivation()), "K")),
     ],
     "AvgPool": [Declared(lambda s: _windows(s, s.layer(layers.MeanLayer, "Q", "1"), "1"))],
-    "MaxPool": [Declared(lambda s: _windows(s, s.layer(layers.MaxLayer, "Q", "1"), "1"))],
     "Each": [
         Declared(lambda s: _each(s, s.normalization(layers.BatchNormalizationLayer, "C"), "C", "C")),
         Declared(lambda s: _each(s, s.normalization(layers.LayerNormalizationLayer, "C"), "C", "C")),
@@ -249,7 +248,7 @@ def of_composite(a: Any, make: Callable[[Sizes], Layer]) -> Iterator[Check]:
 
 MADE: dict[str, list[Callable[..., Layer]]] = {
     "Conv": [
-        lambda D, K: layers.ConvolutionLayer((3, 4, 2), 3, 2, padding=1),
+        lambda D, K: layers.ConvolutionLayer((2, 3, 1), 2, 2, padding=1),
         lambda D, K: layers.ConvolutionLayer((5, 2), 2, 2, stride=2, dilation=2, act="HyperbolicTangent"),
     ],
     "AvgPool": [lambda D, K: layers.MeanPoolingLayer((4, 4, 2), 2)],

@@ -157,7 +157,7 @@ def _layers() -> Iterator[tuple[Any, ...]]:
 
 def _of_blocks() -> Iterator[Subject]:
     """Layers of images and tokens, and of layers: with declared sizes, for arbitrary parts, and as they are made."""
-    for name in blocks.DECLARED | blocks.COMPOSITES:
+    for name in blocks.DECLARED | blocks.COMPOSITES | blocks.MADE:
         declared, composites = blocks.DECLARED.get(name, []), blocks.COMPOSITES.get(name, [])
         yield from (Subject(name, blocks.of_declared, x, judges=(ALL_SIZES,)) for x in declared)
         yield from (Subject(name, blocks.of_composite, x, judges=(ALL_SIZES,)) for x in composites)
