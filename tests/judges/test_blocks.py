@@ -43,6 +43,8 @@ MUTANTS = [
     ("WindowsLayer", "U = stack(X @ E.T, P)", "U = 2 * stack(X @ E.T, P)", "Conv"),
     ("MeanLayer", "DX = column_repeat(DY / D, D)", "DX = column_repeat(DY, D)", "AvgPool"),
     ("MeanLayer", "Y = rows_mean(X)", "Y = rows_sum(X)", "AvgPool"),
+    ("MaxLayer", "M = step(X - column_repeat(Y, D))", "M = step(X)", "MaxPool"),
+    ("MaxLayer", "hadamard(DY, reciprocal(rows_sum(M)))", "DY", "MaxPool"),
     ("EachLayer", "DX = unstack(DU, P)", "DX = unstack(DU, P) / P", "Each"),
     ("EachLayer", "DV = stack(DY, P)", "DV = stack(DY, P) / P", "Each"),
     ("ResidualLayer", "DX = DY + self.DF(Z, DY)", "DX = self.DF(Z, DY)", "Residual"),

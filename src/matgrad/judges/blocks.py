@@ -134,6 +134,7 @@ DECLARED: dict[str, list[Declared]] = {
         Declared(lambda s: _windows(s, s.linear("Q", "K", ArbitraryActivation()), "K")),
     ],
     "AvgPool": [Declared(lambda s: _windows(s, s.layer(layers.MeanLayer, "Q", "1"), "1"))],
+    "MaxPool": [Declared(lambda s: _windows(s, s.layer(layers.MaxLayer, "Q", "1"), "1"))],
     "Each": [
         Declared(lambda s: _each(s, s.normalization(layers.BatchNormalizationLayer, "C"), "C", "C")),
         Declared(lambda s: _each(s, s.normalization(layers.LayerNormalizationLayer, "C"), "C", "C")),
