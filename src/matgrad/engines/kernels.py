@@ -191,7 +191,7 @@ class Executor:
     def _key(self, x: Value | Buffer, user: Value | None = None) -> Key:
         """The key of a buffer, or of an operand of a value."""
         if isinstance(x, Value) and x.number is not None and user and OPERATIONS[user.operation].takes_numbers:
-            return x.number
+            return int(x.number) if isinstance(x.number, int) else x.number  # NumPy does not take a size
         return self.plan.buffers.get(x, x) if isinstance(x, Value) else x
 
     def bind(self, state: State) -> None:
