@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,22 +16,26 @@ from matgrad.index_notation.expressions import UndefinedError
 from matgrad.judges.index_judge import Symbols, gradient, is_proved, jacobian, matrix
 from matgrad.matrix_operations import (
     column_repeat,
+    columns_max,
     columns_sum,
     elements_sum,
     hadamard,
     identity,
+    one_hot,
     ones,
+    rows_max,
     rows_sum,
     zeros,
 )
-from matgrad.program.entries import IndexMatrix, result, symbols
+from matgrad.program.adjoint import gradients
+from matgrad.program.entries import SYMBOLIC, IndexMatrix, result, symbols
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import SCALAR, Questions, Size
 from program_support import MEANING
 
 N, D, K = map(Size, "NDK")
-NUMBERS = {"N": 2, "D": 3, "K": 4, "m": 2, "n": 3, "k": 4}
-WITHOUT_INDEX = {"uniform"}  # numbers that are arbitrary
+NUMBERS = {"N": 2, "D": 3, "K": 4, "m": 2, "n": 3, "k": 4, "b": 2, "p": 3, "q": 2, "r": 4}
+WITHOUT_INDEX = {"uniform", "one_hot_product", "one_hot_transposed_product"}  # numbers that are arbitrary
 DEFINED = [name for name, row in OPERATIONS.items() if row.index is not None]
 
 
@@ -44,11 +49,15 @@ def operands(rule: list[tuple[str, ...]]) -> list[IndexMatrix]:
     return [symbols(f"A{i}", *(1 if n == "1" else Size(n) for n in shape)) for i, shape in enumerate(shapes)]
 
 
+BLOCKS = ("stack", "unstack", "block_product", "block_transposed_product", "diag_product")
+
+
 @pytest.mark.parametrize("name", DEFINED)
 def test_index_definitions_are_what_operations_mean(name: str):
     for *patterns, _ in OPERATIONS[name].shapes.alternatives:
         given = {"row_repeat": {"m": Size("m")}, "column_repeat": {"n": Size("n")}, "identity": {"n": Size("n")}}
         given["full"] = {"m": Size("m"), "n": Size("n")}
+        given |= {key: {"p": Size("p")} for key in BLOCKS}
         matrices = operands(patterns)
         if name == "power":
             matrices[1] = 0 * matrices[1] + 3
@@ -91,7 +100,7 @@ def test_questions_about_sizes_are_remembered():
     assert not questions.others
     assert n != m
     assert n != 5
-    assert questions.others == ["n = m", "n = 5"]
+    assert questions.others == ["whether n = m", "whether n = 5"]
 
 
 def test_arithmetic_of_sizes():
@@ -131,9 +140,13 @@ def test_what_needs_numbers_is_refused():
 
 def test_rows_and_columns_of_square_matrices():
     A = symbols("A", N, N)
-    assert is_proved(matrix(A.shape, lambda i, j: (Symbols.row(A, i) @ Symbols.column(A, j)).entry), A @ A)
-    assert is_proved(matrix(A.shape, lambda i, j: Symbols.row(A, i).T[j, Symbols.column(A, j).indices[1]]), A)
-    assert not is_proved(matrix(A.shape, lambda i, j: Symbols.row(A, i).T[j, Symbols.column(A, j).indices[1]]), A.T)
+
+    def column(j: Any) -> IndexMatrix:
+        return Symbols.row(A.T, j).T
+
+    assert is_proved(matrix(A.shape, lambda i, j: (Symbols.row(A, i) @ column(j)).entry), A @ A)
+    assert is_proved(matrix(A.shape, lambda i, j: Symbols.row(A, i).T[j, column(j).indices[1]]), A)
+    assert not is_proved(matrix(A.shape, lambda i, j: Symbols.row(A, i).T[j, column(j).indices[1]]), A.T)
 
 
 def test_gradients_and_jacobians():
@@ -146,6 +159,38 @@ def test_gradients_and_jacobians():
     assert is_proved(gradient(elements_sum(x), A), zeros(N, N, like=A))
     with pytest.raises(ValueError, match="symbols"):
         gradient(elements_sum(A), 2 * A)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_adjoints_of_blocks_are_their_gradients(name: str):
+    given = operands(OPERATIONS[name].shapes.operands)
+    Y = result(name, *given, p=Size("p"))
+    G = symbols("G", *Y.shape)
+    for A, DA in zip(given, OPERATIONS[name].adjoint(G, Y, *given), strict=True):
+        assert is_proved(DA, gradient(elements_sum(hadamard(G, Y)), A))
+        assert not is_proved(2 * DA, gradient(elements_sum(hadamard(G, Y)), A))
+
+
+def test_one_hot_matrices_are_arbitrary():
+    x, W, U = symbols("x", N, 1), symbols("W", K, D), symbols("U", N, D)
+    E, Y = one_hot(x, K), one_hot(x, K) @ W
+    assert is_proved(gradient(elements_sum(hadamard(U, Y)), W), E.T @ U)
+    assert not is_proved(Y, one_hot(symbols("t", N, 1), K) @ W)
+    assert is_proved((W.T @ E.T).T, Y)
+
+
+@pytest.mark.parametrize("maximum", [lambda U: rows_max(U).T, lambda U: columns_max(U.T)], ids=["rows", "columns"])
+def test_an_element_that_occurs_twice_is_counted_once_in_the_derivative_of_a_maximum(maximum: Any):
+    X, E, G = symbols("X", N, D), symbols("E", D, K), symbols("G", 1, N)
+    numbers = Numbers({"N": 2, "D": 3, "K": 4}, (X, E, G), np.random.default_rng(0))
+    numbers.matrices["E"] = np.eye(3)[:, [0, 1, 2, 2]]  # a window with repeated padding
+    numbers.matrices["X"][:, 2] += 2  # so that the greatest element occurs twice
+    Y = maximum(X @ E)
+    expected = np.zeros((2, 3))
+    expected[:, 2] = numbers.matrices["G"][0]
+    assert np.allclose(numbers.matrix(gradient(elements_sum(hadamard(G, Y)), X)), expected)
+    (DX,) = (D for x, D in gradients(Y.value, G.value, SYMBOLIC).items() if x.name == "X")
+    assert np.allclose(numbers.matrix(SYMBOLIC.matrix(DX)), expected)
 
 
 def test_products_of_sizes_are_pairs_of_indices():

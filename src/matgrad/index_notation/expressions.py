@@ -423,6 +423,12 @@ def joined(*indices: Index) -> Index:
     return Index(*map(TIMES.join, zip(*parts, strict=True))) if parts else FIRST
 
 
+def divided(i: Index, count: int) -> tuple[Index, Index]:
+    """A pair as two indices, of which the last one has so many parts."""
+    place = len(i.parts) - count
+    return joined(*i.parts[:place]), joined(*i.parts[place:])
+
+
 def checked_name(name: str) -> str:
     """The name, which must have no characters that have a meaning in keys."""
     if not _NAME.fullmatch(name):
