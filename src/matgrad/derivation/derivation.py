@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from matgrad.derivation.backpropagation import backpropagation
-from matgrad.derivation.proving import executed, facts, prove
+from matgrad.derivation.proving import MOST_TERMS, executed, facts, prove
 from matgrad.derivation.sources import LayerSource, Source
 from matgrad.derivation.typed import TextSource
 from matgrad.derivation.values import sizes_of
@@ -20,7 +20,6 @@ from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import MakeLayer
 from matgrad.layers.layer import Layer
 
-MOST_TERMS = 1_000_000  # of all expressions of a proof
 WAYS = ((True, True), (False, True), (False, False))  # whether gradients are folded, and functions have names
 
 
@@ -81,12 +80,11 @@ def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bo
     best: Derivation | None = None
     make: Callable[[bool], Source]
     if isinstance(feedforward, str):
-        source, ways = TextSource(feedforward, name or "New"), WAYS[:2]
-        make = lambda named_functions: source  # noqa: E731
+        typed = TextSource(feedforward, name or "New")
+        make = lambda named_functions: typed  # noqa: E731
     else:
-        constructor, ways = feedforward if callable(feedforward) else type(feedforward), WAYS
-        make = partial(LayerSource, constructor, training)
-    for is_folded, named_functions in ways:
+        make = partial(LayerSource, feedforward if callable(feedforward) else type(feedforward), training)
+    for is_folded, named_functions in WAYS[:2] if isinstance(feedforward, str) else WAYS:
         try:
             found = _derived(make(named_functions), name, is_folded)
         except (TooLongError, RecursionError):
@@ -105,6 +103,5 @@ def _derived(source: Source, name: str, is_folded: bool) -> Derivation:
         gradients = backpropagation(source.feedforward, facts(source), folded=is_folded)
     written = LayerCode(name or source.class_name, source, gradients)
     layer = executed(str(written), written.class_name)
-    with bounded(MOST_TERMS):
-        verdicts = prove(layer, source, written.forward)
+    verdicts = prove(layer, source, written.forward)
     return Derivation(written.claiming(verdicts), layer, written.forward, written.backward, verdicts)
