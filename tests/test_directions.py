@@ -15,7 +15,7 @@ ROOMS = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
 ORDER = [
     ("foundation",),
     ("index_notation",),
-    ("specifications.parsing",),
+    ("specifications.parsing", "specifications.origins"),
     ("engines.cuda.functions", "engines.cuda.index", "engines.cuda.sparse"),  # kernels, for equations one by one too
     ("backends",),
     ("sparse",),
@@ -38,6 +38,7 @@ ORDER = [
     ("specifications",),
     ("exchange", "sklearn"),
     ("runs",),
+    ("writers",),
     ("judges",),
     ("derivation",),
     ("explanation",),

@@ -213,6 +213,30 @@ def test_the_random_state_decides_everything():
     assert generator().bit_generator.state == before
 
 
+@pytest.mark.parametrize("engine", ["numpy", "torch", "auto"])
+def test_estimators_in_threads_are_those_fitted_one_by_one(engine: str):
+    """Weights, supports, orders, dropout, new connections and held-out examples, all drawn at the same time."""
+    X, y = blobs()
+    options = SMALL | {"batch_size": 16, "density": 0.5, "sparse_training": "SET(every=2)", "early_stopping": True}
+    options |= {"activation": "Dropout(0.2);ReLU", "max_iter": 4, "backend": engine}
+
+    def fitted(seed: int) -> np.ndarray:
+        return MLPClassifier(**options | {"random_state": seed}).fit(X, y).decision_function(X)
+
+    mg.manual_seed(3)
+    before = generator().bit_generator.state
+    expected, interval = [fitted(seed) for seed in range(6)], sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-5)
+        tasks = (joblib.delayed(fitted)(seed) for seed in range(6))
+        found = joblib.Parallel(n_jobs=4, backend="threading")(tasks)
+    finally:
+        sys.setswitchinterval(interval)
+    for seed, (Y, T) in enumerate(zip(found, expected, strict=True)):
+        np.testing.assert_array_equal(Y, T, err_msg=f"{engine}, seed {seed}")
+    assert generator().bit_generator.state == before
+
+
 # -- weights -------------------------------------------------------------------------------------
 
 

@@ -100,5 +100,6 @@ from matgrad.specifications.plugins import load_plugin as load_plugin
 from matgrad.storage.models import load as load
 from matgrad.storage.models import load_weights as load_weights
 from matgrad.training import stochastic_gradient_descent as stochastic_gradient_descent
+from matgrad.writers import prove as prove
 
 __version__ = "0.4.0"

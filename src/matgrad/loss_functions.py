@@ -36,7 +36,7 @@ from matgrad.matrix_operations import (
     step,
 )
 from matgrad.softmax_functions import half_log_softmax, stable_softmax
-from matgrad.specifications.parsing import describe, resolve
+from matgrad.specifications.parsing import describe, parse_call, resolve
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -287,6 +287,13 @@ LOSSES: dict[str, type[LossFunction]] = {
 def create_loss(specification: LossFunction | str) -> LossFunction:
     """The loss that a string such as ``SoftmaxCrossEntropy`` names; a loss is returned as it is."""
     return resolve(specification, LossFunction, LOSSES, "loss function")
+
+
+def loss_name(loss: LossFunction) -> str:
+    """The specification of a loss, for files; with its module if that names another class, so that it names none."""
+    specification = loss.specification()
+    is_known = LOSSES.get(parse_call(specification).name, type(loss)) is type(loss)
+    return specification if is_known else f"{type(loss).__module__}.{specification}"
 
 
 # -- which loss fits a model and its targets ---------------------------------------------------------

@@ -117,7 +117,7 @@ def test_what_users_add_can_be_anything(tmp_path):
     (line,) = json_lines(tmp_path / "a.jsonl")
     assert line == {"epoch": 1, "a": 0.5, "b": "x,y\n", "c": "[1]", "d": {"e": 3}, "f": None}
     (line,) = csv_lines(tmp_path / "a.csv")
-    assert line == {"epoch": "1", "a": "0.5", "b": "x,y\n", "c": "[1]", "d.e": "3", "f": ""}
+    assert line == {"epoch": "1", "a": "0.5", "b": r"x,y\n", "c": "[1]", "d.e": "3", "f": ""}
 
 
 def test_a_row_that_could_not_be_written_is_written_with_the_next(tmp_path):

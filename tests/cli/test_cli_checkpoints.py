@@ -57,9 +57,10 @@ def test_a_killed_run_is_resumed(tmp_path, engine):
     options = (*MODEL, "--backend", engine)
     succeed("train", *options, "--save-weights", tmp_path / "whole.npz")
     folder = tmp_path / "checkpoints"
-    first = ("train", *options, "--save-weights", tmp_path / "resumed.npz", "--checkpoint", f"{folder}, every=7s")
+    saved = ("--save-weights", tmp_path / "resumed.npz")
+    first = ("train", *options, *saved, "--checkpoint", f"{folder}, every=7s")
     killed(*first, files=folder, count=14)  # unless this process is so late that it has ended
-    assert succeed("train", "--resume", folder).splitlines()[-1].startswith("test accuracy")
+    assert succeed("train", "--resume", folder, *saved).splitlines()[-1].startswith("test accuracy")
     assert_equal(tmp_path / "whole.npz", tmp_path / "resumed.npz")
     assert not [file for file in folder.iterdir() if file.name.startswith(".")]  # what killed writes have left
 
@@ -78,7 +79,7 @@ def test_fifty_kills(tmp_path, engine):
         while kills < 50 and killed(*command, seconds=rng.uniform(0.5, 4)):
             kills += 1
             if steps(folder):
-                command = ("train", "--resume", folder)
+                command = ("train", "--resume", folder, "--save-weights", file)
         if not file.exists():
             assert in_process_of_its_own(*command)[0] == 0
         assert_equal(tmp_path / "whole.npz", file)
@@ -91,8 +92,8 @@ def test_the_options_of_a_run_are_those_of_its_checkpoint(tmp_path):
     succeed("train", "--epochs", 2, "--checkpoint", folder, "--batch-size", 60, "--layers", "ReLU;Linear")
     for options, problem in (
         (("--batch-size", 50), "--batch-size 50 and --resume .* contradict each other: the run has --batch-size 60"),
-        (("--layers", "ReLU;ReLU;Linear"), "has --layers ReLU;Linear"),
-        (("--dtype", "float64"), "the run has --dtype float32"),
+        (("--layers", "ReLU;ReLU;Linear"), "has --layers 'ReLU;Linear'"),
+        (("--dtype", "float64"), "the run has --dtype 'float32'"),
     ):
         result = run("train", "--resume", folder, *options)
         assert result.exit_code == 2
@@ -115,7 +116,8 @@ def test_a_finished_run_is_extended_in_its_own_folder(tmp_path):
     assert (found["epochs"], found["batches since"], found["steps"]) == (2, 0, 58)
     assert f"test accuracy {found['last test_accuracy']:.3f}\n" == first
 
-    shown = succeed("train", "--resume", folder, "--epochs", 3, "--learning-rate", 0.01)
+    again = ("--output", output, "--overwrite")
+    shown = succeed("train", "--resume", folder, "--epochs", 3, "--learning-rate", 0.01, *again)
     assert len(shown.splitlines()) > 5, "what was quiet was the first command"
     record = json.loads((output / "run.json").read_text())
     assert [row["learning_rate"] for row in record["epochs"]] == [0.05, 0.05, 0.01]

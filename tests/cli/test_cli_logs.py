@@ -32,7 +32,7 @@ def test_logs_have_the_epochs_of_the_record(folder):
 def test_a_repeated_run_leaves_the_logs_of_the_first():
     succeed(*FAST, "--log", "a.csv", "--output", "out")
     before = Path("a.csv").read_bytes()
-    succeed("train", "--config", "out/run.json", "--output", "again", "--quiet")
+    succeed("train", "--config", "out/run.json", "--load-dataset", "data.npz", "--output", "again", "--quiet")
     assert Path("a.csv").read_bytes() == before
 
 
@@ -68,16 +68,16 @@ def values(path: str) -> list[dict[str, str]]:
 def test_a_resumed_run_goes_on_with_its_logs(folder):
     """From a checkpoint in the third epoch, while three lines are there."""
     (folder / "ending.py").write_text(ENDING)
-    layers = ("--plugin", "ending.py", "--layers", "ReLU;Ending")
-    options = (*FAST[:-2], "--batch-size", 10, "--epochs", 5, *layers, "--quiet")
+    plugin = ("--plugin", "ending.py")
+    options = (*FAST[:-2], "--batch-size", 10, "--epochs", 5, *plugin, "--layers", "ReLU;Ending", "--quiet")
     succeed(*options, "--log", "whole.csv")
     logs = ("--log", "a.csv", "--log", "a.jsonl", "--log", "tb", "--pictures", "pictures")
     status, _, errors = in_process_of_its_own(*options, *logs, "--checkpoint", "c, every=4s", ENDING="")
     assert (status, len(values("a.csv"))) == (9, 3), errors
     (file,) = [path for path in Path("c").glob("step-*") if int(path.stem[5:]) == 16]
-    succeed("train", "--resume", file)
+    again = ("train", "--resume", file, *plugin, "--load-dataset", "data.npz", "--quiet", *logs)
+    assert "already; expected another folder, --overwrite" in run(*again).stderr
+    succeed(*again, "--overwrite")
     assert values("a.csv") == values("whole.csv")
     assert [json.loads(line)["epoch"] for line in Path("a.jsonl").read_text().splitlines()] == [1, 2, 3, 4, 5]
     assert len(list(Path("tb").glob(EVENTS))) == 1
-    result = run("train", "--resume", file, "--log", "tb")
-    assert "tb: has events" in result.stderr, "a folder that is named anew may be that of another run"

@@ -183,4 +183,4 @@ def test_what_could_command_a_terminal_is_not_printed():
     record = train("a")
     record["data"]["name"] = "\x1b[31mred\r\n"
     Path("runs/a/run.json").write_text(json.dumps(record))
-    assert "?[31mred??" in succeed("runs", "runs")
+    assert r"\x1b[31mred\r\n" in succeed("runs", "runs")

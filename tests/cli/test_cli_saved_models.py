@@ -132,7 +132,8 @@ def test_the_record_of_a_run_repeats_it(folder, name):
     """Bit by bit, into another folder, without touching the first."""
     succeed("train", *RUNS[name], "--output", "run1", "--save-weights", "w.npz", "--save-dataset", "d.npz")
     before = {path: path.read_bytes() for path in [*(folder / "run1").iterdir(), folder / "w.npz", folder / "d.npz"]}
-    succeed("train", "--config", "run1/run.json", "--output", "run2")
+    files = {"a model": DATA, "going on": (*DATA, "--load-weights", "m.npz"), "generated": ()}[name]
+    succeed("train", "--config", "run1/run.json", *files, "--output", "run2")
 
     assert_same("run1/model.npz", "run2/model.npz")
     first, second = (json.loads((folder / run / "run.json").read_text()) for run in ("run1", "run2"))
@@ -146,7 +147,7 @@ def test_a_record_notes_other_data_and_is_not_overwritten(folder):
     note = "note: the data are not those of the run in run1/run.json"
     write_csv(folder / "d.csv", ["x", "y", "z"], plane())
     succeed("train", "--table", "d.csv", "--epochs", 1, "--output", "run1")
-    repeat = ("train", "--config", "run1/run.json")
+    repeat = ("train", "--config", "run1/run.json", "--table", "d.csv")
     assert "same file as --config run1/run.json, which is read" in refused(*repeat, "--output", "run1", "--overwrite")
     assert note not in run(*repeat).stderr
     write_csv(folder / "d.csv", ["x", "y", "z"], plane(70))

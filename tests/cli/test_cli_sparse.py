@@ -110,7 +110,7 @@ def test_rules_of_pruning_and_growing_are_repeated_by_the_record():
     rules = "Topology(SET(0.4), grow=Gradient, weights=Xavier, every=2, until=0.6, decay=linear, regrow=True)"
     succeed("train", *FAST, *SPARSE, "--sparse-training", rules, "--output", "out")
     succeed("train", *FAST, *SPARSE, "--save-weights", "static.npz")
-    succeed("train", "--config", "out/run.json", "--save-weights", "again.npz")
+    succeed("train", "--config", "out/run.json", *FAST[:2], "--save-weights", "again.npz")
     found, static, again = (arrays(name) for name in ("out/model.npz", "static.npz", "again.npz"))
     assert found["W1.columns"].shape == static["W1.columns"].shape
     assert (found["W1.columns"] != static["W1.columns"]).any()

@@ -68,7 +68,9 @@ def test_masks_in_a_file(folder):
     for W, mask in zip(dense_weights("out/model.npz"), masks.values(), strict=True):
         np.testing.assert_array_equal(W != 0, mask)
     assert "W3.starts" not in arrays("out/model.npz")
-    succeed("train", "--config", "out/run.json", "--output", "again")
+    again = ("train", "--config", "out/run.json", *DATA, "--output", "again")
+    assert "had --supports 'masks.npz'; name it again" in run(*again).stderr
+    succeed(*again, "--supports", "masks.npz")
     np.testing.assert_array_equal(dense_weights("again/model.npz")[0], dense_weights("out/model.npz")[0])
 
 
@@ -119,7 +121,8 @@ def test_dense_weights_are_pruned_to_densities(folder):
     for W, A, count in zip(dense_weights("m.npz"), before, (20, 20, 30), strict=True):
         np.testing.assert_array_equal(W, largest(A, count))
     succeed(*go_on, "--epochs", 1, "--output", "out")
-    succeed("train", "--config", "out/run.json", "--output", "again")
+    repeat = ("train", "--config", "out/run.json", *DATA, "--load-weights", "dense.npz")
+    succeed(*repeat, "--output", "again")
     assert stored("again/model.npz") == [20, 20, 30]
     np.testing.assert_array_equal(dense_weights("again/model.npz")[0], dense_weights("out/model.npz")[0])
 

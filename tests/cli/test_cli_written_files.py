@@ -154,7 +154,9 @@ def test_names_that_are_not_unicode_work(folder):
     assert status == 0, errors
     model = arrays(folder / name / "model.npz")
     np.testing.assert_array_equal(model["W1"], arrays(folder / f"{name}1.npz")["W1"])
-    status, _, errors = in_process_of_its_own("train", "--config", f"{name}/run.json", "--output", "again", **strict)
+    status, _, errors = in_process_of_its_own(
+        "train", "--config", f"{name}/run.json", *data, "--output", "again", **strict
+    )
     assert status == 0, errors
     np.testing.assert_array_equal(model["W1"], arrays(folder / "again" / "model.npz")["W1"])
     for words in (("evaluate", f"{name}1.npz", *data), ("predict", f"{name}1.npz", f"{name}.csv", *data)):

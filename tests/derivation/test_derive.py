@@ -12,7 +12,7 @@ import torch
 import matgrad as mg
 from matgrad import derivation
 from matgrad.activation_functions import create_activation
-from matgrad.foundation.numbers import preserved_generator
+from matgrad.foundation.numbers import own_generator
 from matgrad.judges import prove_layer
 from matgrad.judges.index_judge import Symbols, is_proved
 from matgrad.program import adjoint
@@ -52,7 +52,7 @@ def maker(name: str):
 def test_derived_gradients_are_those_of_the_layer(name, training):
     """In index notation: for all sizes."""
     mg.manual_seed(1)
-    with preserved_generator():
+    with own_generator():
         found = mg.derive(maker(name), training=training)
     assert found.is_proved, found.problems
     of_layers = Symbols()

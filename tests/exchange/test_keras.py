@@ -91,7 +91,40 @@ def two_outputs() -> keras.Model:
 
 
 def relu(X):
-    return X + 1
+    return keras.ops.minimum(keras.activations.relu(X), 1e9)
+
+
+def with_option(layer: layers.Layer, *, inner: bool = False) -> keras.Model:
+    """A functional model with a layer, or a model of it, that is told to train."""
+    X = keras.Input((D,))
+    part = sequential(layer) if inner else layer
+    return keras.Model(X, layers.Dense(3)(part(X, training=True)))
+
+
+def with_method() -> keras.Model:
+    model = sequential(layers.Dense(3, name="a"))
+    model.layers[0].call = lambda X, training=None: 2 * layers.Dense.call(model.layers[0], X)
+    return model
+
+
+def with_hook() -> keras.Model:
+    model = sequential(layers.Dense(3, name="a"))
+    model.layers[0].register_forward_hook(lambda layer, X, Y: Y)
+    return model
+
+
+def with_a_layer_twice(layer: layers.Layer) -> keras.Model:
+    return sequential(layers.Dense(D), layer, layers.Dense(D), layer)
+
+
+class Imposter(layers.Dense):
+    """A layer that says it is one of Keras."""
+
+    def call(self, X, training=None):
+        return 2 * super().call(X)
+
+
+Imposter.__module__, Imposter.__name__ = "keras.layers", "Dense"
 
 
 class Own(layers.Dense):
@@ -111,8 +144,19 @@ def sequential(*parts: layers.Layer) -> keras.Sequential:
     [
         (lambda: OwnModel(), "expected a Sequential or a functional model of Keras, found a OwnModel"),
         (two_outputs, r"layer 'add': takes several inputs, expected a chain of layers"),
-        (lambda: sequential(Own(3, name="mine")), "layer 'mine', Own: found the class 'Own'"),
-        (lambda: sequential(layers.Dense(3, activation=relu, name="a")), "^the model: .* its outputs are not those"),
+        (lambda: sequential(Own(3, name="mine")), "layer 'mine', Own: found a class of users"),
+        (lambda: sequential(Imposter(3, name="mine")), "layer 'mine', Dense: found a class of users"),
+        (
+            lambda: sequential(layers.Dense(3, activation=relu, name="a")),
+            "layer 'a', Dense: the activation 'relu' is a",
+        ),
+        (with_method, "layer 'a', Dense: has a method or a hook of its own"),
+        (with_hook, "layer 'a', Dense: has a method or a hook of its own"),
+        (lambda: with_option(layers.BatchNormalization()), "is called with {'training': True}"),
+        (lambda: with_option(layers.Dropout(0.5)), "is called with {'training': True}"),
+        (lambda: with_option(layers.Dropout(0.5), inner=True), "is called with {'training': True}"),
+        (lambda: with_a_layer_twice(layers.Dense(D, name="a")), "layer 'a', Dense: occurs twice"),
+        (lambda: with_a_layer_twice(layers.ReLU(name="a")), "layer 'a', ReLU: occurs twice"),
         (lambda: sequential(layers.Dense(3), layers.PReLU(name="p")), "layer 'p', PReLU: found the class 'PReLU'"),
         (lambda: sequential(layers.Dense(3), layers.Softmax(axis=0)), "found axis=0, expected -1 or 1"),
         (lambda: sequential(layers.Dense(3), layers.ReLU(max_value=6)), "found max_value=6, expected None"),

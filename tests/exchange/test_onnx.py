@@ -96,6 +96,47 @@ def test_other_forms_of_the_same_are_read(tmp_path, nodes, constants, expected: 
     assert_near(M.predict(X), run_onnx(path, X), "float32")
 
 
+@pytest.mark.parametrize("opset", [9, 13, 14, 20])
+def test_batch_normalization_of_all_versions_is_read(tmp_path, opset: int):
+    """ONNX's own evaluator takes one before version 14 to train."""
+    rng = np.random.default_rng(4)
+    constants = {name: rng.uniform(0.5, 2, 4).astype(np.float32) for name in "gmvc"}
+    nodes = [LINEAR, node("BatchNormalization", "Z g c m v")]
+    path = saved(tmp_path / "m.onnx", *nodes, constants=constants, opset=opset)
+    M, (X, _) = mg.from_onnx(path), examples()
+    assert_near(M.predict(X), run_onnx(path, X), "float32")
+    nodes[1].output.extend(["a", "b2", "c2", "d"])
+    path = saved(tmp_path / "m.onnx", *nodes, constants=constants, opset=opset)
+    with pytest.raises(ValueError, match=r"node 2 .*: found several outputs, as in training mode"):
+        mg.from_onnx(path)
+
+
+@pytest.mark.parametrize("kind", ["LogSoftmax", "Softplus", "Sigmoid", "Elu", "Gelu"])
+def test_functions_are_compared_where_they_are_steep(tmp_path, kind: str):
+    """ONNX's own evaluator has log(0) and e^1000 there."""
+    rng = np.random.default_rng(4)
+    constants = {"V": 300 * rng.normal(size=W.shape).astype(np.float32)}
+    path = saved(tmp_path / "m.onnx", node("Gemm", "X V b", "Z", transB=1), node(kind, "Z"), constants=constants)
+    M, (X, _) = mg.from_onnx(path), examples()
+    assert_near(M.predict(X), run_onnx(path, X), "float32")
+
+
+def test_functions_of_a_file_are_refused(tmp_path):
+    """One could compute anything under the name of an operator."""
+    path = saved(tmp_path / "m.onnx", LINEAR, node("Relu", "Z"))
+    for domain in ("", "mine"):
+        proto = onnx.load(path)
+        body = [helper.make_node("Tanh", ["x"], ["y"])]
+        opsets = [helper.make_opsetid("", 20), helper.make_opsetid("mine", 1)]
+        proto.functions.append(helper.make_function(domain, "Relu", ["x"], ["y"], body, opsets[:1]))
+        proto.graph.node[1].domain = domain
+        del proto.opset_import[:]
+        proto.opset_import.extend(opsets)
+        onnx.save(proto, tmp_path / "f.onnx")
+        with pytest.raises(ValueError, match="found the function 'Relu', expected operators of ONNX only"):
+            mg.from_onnx(tmp_path / "f.onnx")
+
+
 @pytest.mark.parametrize(("kind", "opset"), [("LayerNormalization", 20), ("RMSNormalization", 23)])
 def test_normalizations_of_rows_are_read(tmp_path, kind: str, opset: int):
     """Of another tool: without β, and with the defaults of ONNX."""
@@ -123,7 +164,11 @@ def test_normalizations_of_rows_are_read(tmp_path, kind: str, opset: int):
         ([LINEAR, node("LayerNormalization", "Z b b", stash_type=11)], "cannot be run on a batch"),
         ([LINEAR, node("LayerNormalization", "Z b W")], r"found a constant of shape \(4, 5\), expected one row"),
         ([LINEAR, node("PRelu", "Z b")], "found several slopes, expected one"),
-        ([LINEAR, node("Relu", "Z", domain="mine")], "cannot be run on a batch .*mine"),
+        ([LINEAR, node("Relu", "Z", domain="mine")], "node 2 'my Relu', Relu: unknown operator"),
+        ([LINEAR, node("LeakyRelu", "Z", alpha=float("nan"))], "node 2 .*: .* expected finite numbers"),
+        ([node("Gemm", "X W b", transB=1, alpha=1.00005)], "node 1 .*: for a random batch of 16"),
+        ([LINEAR, node("Relu", "Z", "Z"), node("Relu", "Z")], "found two values with the name 'Z'"),
+        ([LINEAR, node("Relu", "Z", "W"), node("Relu", "W")], "found two values with the name 'W'"),
         ([LINEAR, node("Dropout", "Z r training")], "cannot be run on a batch"),
         ([LINEAR], "the last node has the output 'Z', expected 'Y'"),
         ([], "the last node has the output 'X'"),

@@ -8,7 +8,8 @@ import torch
 from exchange_support import D, K, N, assert_near, assert_same, examples, trained
 from safetensors.torch import load_file
 from torch import nn
-from torch.nn.utils import prune
+from torch.nn import utils
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import matgrad as mg
 from matgrad.exchange import load_torch, save_torch
@@ -110,22 +111,53 @@ class OwnSequence(nn.Sequential):
 
 
 class OwnForward(OwnSequence):
-    """One that does something else."""
+    """One that does something else while it trains."""
 
     def forward(self, X):
-        return 2 * super().forward(X)
+        return 2 * super().forward(X) if self.training else super().forward(X)
+
+
+class OwnCall(OwnSequence):
+    def __call__(self, X):
+        return 2 * super().__call__(X)
+
+
+class OwnIteration(OwnSequence):
+    def __iter__(self):
+        return iter(list(super().__iter__())[:1])
 
 
 def test_a_class_that_only_lists_its_modules_is_read():
     X, _ = examples()
     module = OwnSequence()
     assert_near(mg.from_torch(module).predict(X), module(torch.tensor(X)).detach().numpy(), "float32")
-    with pytest.raises(ValueError, match="its outputs are not those of the layers"):
-        mg.from_torch(OwnForward())
+
+
+def test_modules_without_weights_may_occur_twice():
+    relu, dropout = nn.ReLU(), nn.Dropout(0.2)
+    module = nn.Sequential(dropout, nn.Linear(D, 4), relu, dropout, nn.Linear(4, K), relu).eval()
+    M, (X, _) = mg.from_torch(module), examples()
+    assert [layer.specification() for layer in M.layers] == ["Dropout(0.2)", "ReLU", "Dropout(0.2)", "ReLU"]
+    assert_near(M.predict(X), module(torch.tensor(X)).detach().numpy(), "float32")
+
+
+def test_what_pruning_has_masked_is_read_though_the_weights_are_stale():
+    module = nn.Sequential(nn.Linear(D, 4), nn.ReLU())
+    prune.l1_unstructured(module[0], "weight", 0.5)
+    with torch.no_grad():
+        module[0].weight_orig.add_(1000)  # of which `weight` learns in the next call
+    M, (X, _) = mg.from_torch(module), examples()
+    assert M.layers[0].nnz == 10
+    assert_near(M.predict(X), module(torch.tensor(X)).detach().numpy(), "float32")
 
 
 class Own(nn.Linear):
     """A user's own module."""
+
+
+class Square(nn.Module):
+    def forward(self, X):
+        return X * X
 
 
 def twice() -> nn.Sequential:
@@ -133,10 +165,55 @@ def twice() -> nn.Sequential:
     return nn.Sequential(linear, nn.ReLU(), linear)
 
 
-def hooked() -> nn.Sequential:
-    linear = nn.Linear(D, D)
-    linear.register_forward_hook(lambda module, X, Y: Y + 1)
-    return nn.Sequential(linear)
+def changed(change, *parts: nn.Module) -> nn.Sequential:
+    """A chain, by default of a linear module and relu, to which something was done."""
+    module = nn.Sequential(*(parts or (nn.Linear(D, D), nn.ReLU(), nn.Linear(D, D))))
+    change(module)
+    return module
+
+
+def pruned(normalization: nn.Module, name: str = "weight") -> nn.Sequential:
+    """A normalization whose rows are stale, and far from those that it computes with."""
+    prune.random_unstructured(normalization, name, 0.5)
+    getattr(normalization, f"{name}_orig").data.add_(1000)
+    return nn.Sequential(nn.Linear(D, 4), normalization, nn.Linear(4, K))
+
+
+def tied(module: nn.Sequential) -> None:
+    module[2].weight = module[0].weight
+
+
+def tied_to_the_transpose(module: nn.Sequential) -> None:
+    module[2].weight = nn.Parameter(module[0].weight.T)
+
+
+def tied_in_part(module: nn.Sequential) -> None:
+    A = torch.randn(D + 1, D)
+    module[0].weight.data, module[2].weight.data = A[:D], A[1:]
+
+
+def own_method(module: nn.Sequential) -> None:
+    module[0].forward = lambda X: 2 * nn.Linear.forward(module[0], X)
+
+
+def squared(module: nn.Sequential) -> None:
+    parametrize.register_parametrization(module[1], "weight", Square())
+
+
+def half_a_mask(module: nn.Sequential) -> None:
+    prune.random_unstructured(module[0], "weight", 0.5)
+    module[0].weight_mask.mul_(0.5)
+
+
+def sparse_tensor(module: nn.Sequential) -> None:
+    module[0].weight = nn.Parameter(module[0].weight.detach().to_sparse())
+
+
+HOOK, SHARES, MASKS = (
+    "has a hook, which",
+    "module 2, .*: shares weights with module 0",
+    "masks of the weights of linear",
+)
 
 
 @pytest.mark.parametrize(
@@ -150,13 +227,37 @@ def hooked() -> nn.Sequential:
         (nn.Sequential(nn.Linear(D, 1), nn.Softmax(dim=1)), "softmax over one class is constant"),
         (nn.Sequential(nn.Linear(D, 4), nn.GELU(approximate="tanh")), r"^module 1, GELU\(.*: for a random batch of 16"),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, momentum=None)), "found momentum=None, expected a number"),
-        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, track_running_stats=False)), "^module 1, .*: for a rand"),
+        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, track_running_stats=False)), "track_running_stats=False"),
         (nn.Sequential(nn.Linear(D, 4), nn.LayerNorm([2, 4])), r"^module 1, .*: gamma: found shape \(2, 4\)"),
         (nn.Sequential(nn.Linear(D, 4, dtype=torch.float16)), "found float16"),
         (nn.Sequential(nn.Linear(D, 4), nn.Linear(4, 4).double()), "found float32, float64"),
         (nn.Sequential(nn.ReLU()), "found no parameters"),
-        (twice(), "^module 2, .*: occurs twice"),
-        (hooked(), "^module 0, .*: for a random batch of 16, its outputs"),
+        (twice(), SHARES),
+        (changed(tied), SHARES),
+        (changed(tied_to_the_transpose), SHARES),
+        (changed(tied_in_part), SHARES),
+        (changed(lambda m: m[0].register_forward_hook(lambda module, X, Y: Y.clamp(-1e9, 1e9))), f"^module 0.*{HOOK}"),
+        (changed(lambda m: m[1].register_forward_pre_hook(lambda module, X: None)), f"^module 1.*{HOOK}"),
+        (changed(lambda m: m.register_forward_hook(lambda module, X, Y: 2 * Y)), rf"^Sequential\(.*{HOOK}"),
+        (changed(lambda m: m[0].register_full_backward_hook(lambda module, DX, DY: DX)), f"^module 0.*{HOOK}"),
+        (changed(lambda m: utils.spectral_norm(m[0])), f"^module 0.*{HOOK}"),
+        (changed(lambda m: parametrizations.weight_norm(m[0])), "^module 0, ParametrizedLinear.* not of derived ones"),
+        (changed(squared, nn.Linear(D, 4), nn.BatchNorm1d(4)), "^module 1, ParametrizedBatchNorm1d.* not of derived"),
+        (changed(own_method), "^module 0, .* has a method forward of its own"),
+        (OwnForward(), "has a method forward of its own"),
+        (OwnCall(), "has a method __call__ of its own"),
+        (nn.Sequential(OwnIteration()), "^module 0, .* has a method __iter__ of its own"),
+        (pruned(nn.BatchNorm1d(4)), f"^module 1, .*{MASKS}"),
+        (pruned(nn.LayerNorm(4), "bias"), f"^module 1, .*{MASKS}"),
+        (pruned(nn.RMSNorm(4)), f"^module 1, .*{MASKS}"),
+        (changed(lambda m: prune.random_unstructured(m[0], "bias", 0.5)), f"^module 0, .*{MASKS}"),
+        (changed(half_a_mask), "^module 0, .*: for a random batch of 16, its outputs"),
+        (changed(sparse_tensor), "^module 0, .*: has a sparse tensor"),
+        (nn.Sequential(nn.Linear(D, 4, device="meta")), "^module 0, .* without values"),
+        (nn.Sequential(nn.LazyLinear(4)), "^module 0, LazyLinear.* not of derived ones"),
+        (nn.Sequential(nn.Linear(D, 4), nn.LeakyReLU(float("nan"))), "^module 1, .* expected finite numbers"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Threshold(0.1, 1e-4)), "^module 1, .*: for a random batch of 16"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Flatten(0)), "^the model: for a random batch of 16"),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4).eval()), "some modules are in training mode"),
     ],
 )  # fmt: skip

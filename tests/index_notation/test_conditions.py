@@ -21,6 +21,7 @@ from matgrad.index_notation.expressions import (
     is_equal,
     new_index,
     of,
+    opposite,
     size,
 )
 from matgrad.index_notation.functions import INFINITE, exp, log, maximum
@@ -90,6 +91,19 @@ EQUAL = {
         summed(lambda i: summed(lambda j: order(i, j, 0) * X(i, j), "N"), "N"),
         summed(lambda i: summed(lambda j: X(i, j) - order(j, i, 1) * X(i, j), "N"), "N"),
     ),
+    "the opposite of the opposite": (X(i, opposite(opposite(j))), X(i, j)),
+    "deltas of opposites": (delta(opposite(i), j) * X(i, j), delta(i, opposite(j)) * X(i, opposite(i))),
+    "a sum in the other order": (
+        summed(lambda j: v(opposite(j)) * X(i, j), "N"),
+        summed(lambda j: v(j) * X(i, opposite(j)), "N"),
+    ),
+    "orders of opposites": (order(opposite(i), opposite(j), 1), order(j, i, 1)),
+    "an order of an index and an opposite": (order(i, opposite(j), 0), order(j, opposite(i), 0)),
+    "sums from the end": (
+        summed(lambda j: order(j, opposite(i), 0) * v(opposite(j)), "N"),
+        summed(lambda j: order(i, j, 0) * v(j), "N"),
+    ),
+    "a sum over what is the opposite": (summed(lambda j: delta(opposite(j), i) * v(j), "N"), v(opposite(i))),
     "minus infinity": (exp(Z(i, k) - 3 * of(INFINITE)), ZERO),
     "where it is minus infinity": (exp((1 - M(i, k)) * Z(i, k) - M(i, k) * of(INFINITE)), (1 - M(i, k)) * exp(Z(i, k))),
 }  # fmt: skip

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from matgrad.backends.base import Array, Scalar, sum_in_blocks
 from matgrad.backends.numpy_backend import ArrayBackend, times_64, uniform
+from matgrad.foundation.writing import visible
 
 # gives tensors `.T` and the operators of arrays; it acts globally, so only this backend does it
 tf.experimental.numpy.experimental_enable_numpy_behavior()
@@ -63,7 +64,7 @@ class TensorflowBackend(ArrayBackend):
         try:
             return self.device(self.from_numpy(np.zeros(1), "CPU:0" if name == "auto" else name))
         except (ValueError, RuntimeError, tf.errors.OpError) as error:
-            raise ValueError(f"device {name!r}: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"device {name!r}: {visible(str(error).splitlines()[0])}") from None
 
     def device(self, X: Array) -> str | None:
         return getattr(X, "device", None) or None

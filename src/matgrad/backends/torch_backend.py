@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from matgrad.backends.base import MATMULS, Array, Scalar
 from matgrad.backends.numpy_backend import ArrayBackend, times_64, uniform
+from matgrad.foundation.writing import visible
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -120,7 +121,7 @@ class TorchBackend(ArrayBackend):
             X = torch.zeros(1, device=name)
             X.cpu()
         except (RuntimeError, AssertionError) as error:  # NotImplementedError, of meta, is a RuntimeError
-            raise ValueError(f"device {name!r}: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"device {name!r}: {visible(str(error).splitlines()[0])}") from None
         return str(X.device)
 
     def free_memory(self, device: str | None) -> int | None:

@@ -162,7 +162,7 @@ class Checkpoints(Callback):
         self._written = -1  # the step of the last one
 
     def start(self, run: Training) -> None:
-        self._open(run, is_own=False)
+        self._open(run)
         self.best = None
         try:
             self._write(run)
@@ -170,11 +170,8 @@ class Checkpoints(Callback):
             self._lock.close()
             raise
 
-    def state(self, run: Training) -> dict[str, Any]:
-        return super().state(run) | {"folder": str(self.folder.resolve())}
-
     def resume(self, run: Training, state: Mapping[str, Any]) -> None:
-        self._open(run, is_own=state.get("folder") == str(self.folder.resolve()))
+        self._open(run)
         self.restore(state)
         self._written = run.step
 
@@ -201,7 +198,7 @@ class Checkpoints(Callback):
         finally:
             self._lock.close()
 
-    def _open(self, run: Training, is_own: bool) -> None:
+    def _open(self, run: Training) -> None:
         """Make the folder and keep it for this run; it may have no checkpoints of other runs, nor later ones."""
         self.folder.mkdir(exist_ok=True)
         try:
@@ -211,8 +208,6 @@ class Checkpoints(Callback):
         files = [file for file in (self.folder / BEST, *checkpoint_files(self.folder)) if file.exists()]
         if run.resumed_from is not None and run.resumed_from.resolve().parent == self.folder.resolve():
             files = [file for file in files if step_of(file) > run.step and _is_good(file)]
-        elif is_own:  # beside the folder that the run was resumed from
-            files = []
         elif self.overwrite:
             while files:
                 files.pop().unlink()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.callbacks.callback import Callback, warned
 from matgrad.callbacks.statistics import measure_and_part
 from matgrad.foundation.imports import check_installed
-from matgrad.foundation.writing import as_json, atomic_write
+from matgrad.foundation.writing import as_json, atomic_write, csv_cell, visible
 
 if TYPE_CHECKING:
     from matgrad.training import Training
@@ -87,6 +87,7 @@ class Report(Callback):
         """Print a line, above the progress bar if there is one."""
         if self.silent:
             return
+        line = visible(line, kept="\n\t")
         try:
             if self.progress is not None:
                 self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -203,8 +204,9 @@ class Log(_RowsFile):
         buffer = io.StringIO()
         writer = csv.DictWriter(buffer, self._columns, lineterminator="\n")
         if is_whole and rows:
-            writer.writeheader()
-        writer.writerows(map(_flat, rows))
+            writer.writerow({name: csv_cell(name) for name in self._columns})
+        for row in map(_flat, rows):
+            writer.writerow({name: csv_cell(x) if isinstance(x, str) else x for name, x in row.items()})
         return buffer.getvalue().encode()
 
 

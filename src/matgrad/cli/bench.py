@@ -11,7 +11,6 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import cycle, islice, product
 from multiprocessing import get_context
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,13 +19,14 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.backends import BACKENDS
-from matgrad.cli.commands import Command, echo_json, json_option, option
-from matgrad.cli.options import COUNT, NUMERIC_BACKENDS, step_options
+from matgrad.cli.commands import Command, echo, echo_json, json_option, option
+from matgrad.cli.options import COUNT, LOADED, NUMERIC_BACKENDS, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.engines.fallback import TrainingStep
 from matgrad.foundation.limits import THREADS
 from matgrad.foundation.machine import cores, set_threads
 from matgrad.foundation.writing import Table
+from matgrad.specifications.origins import Plugin
 from matgrad.specifications.parsing import lookup, parse_numbers, split_items
 
 LEAST = 0.2  # seconds of a turn
@@ -61,7 +61,7 @@ def bench(as_json: bool, **options: Any) -> None:
         if name not in problems
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    plugins = [file.absolute() for file in options["plugin"]]
+    plugins = click.get_current_context().meta.get(LOADED, [])
     with ExitStack() as stack:  # one process works at a time, and those that fail leave
         new = partial(ProcessPoolExecutor, 1, get_context("spawn"), _load_plugins, (plugins,))
         workers = {name: stack.enter_context(new()) for name in ways}
@@ -82,9 +82,9 @@ def bench(as_json: bool, **options: Any) -> None:
         echo_json({"measured": rows, "problems": problems})
         return
     cells = [[name, f"{1e3 * s:.3f}", f"{s / found[0][0]:.2f}"] for s, name in found]
-    click.echo(Table(f"ms per step, batch {options['batch_size']}", ["options", "ms", "÷ fastest"], cells).text())
+    echo(Table(f"ms per step, batch {options['batch_size']}", ["options", "ms", "÷ fastest"], cells).text())
     for name, reason in problems.items():
-        click.echo(f"{name}: {reason}", err=True)
+        echo(f"{name}: {reason}", err=True)
 
 
 # -- in the process of one way ----------------------------------------------------------------------
@@ -93,10 +93,10 @@ _train: Callable[[int], float] | None = None  # trains for so many epochs, and r
 _times = 0  # as many make a turn
 
 
-def _load_plugins(files: list[Path]) -> None:
+def _load_plugins(plugins: list[Plugin]) -> None:
     """Make plugins known before a model with their layers arrives."""
-    for file in files:
-        mg.load_plugin(file)
+    for plugin in plugins:
+        mg.load_plugin(plugin.path, changed=plugin.may_differ)
 
 
 def _turn(

@@ -10,12 +10,11 @@ from functools import reduce
 from typing import Any, Literal, TypeVar, get_args
 
 import click
-from click.core import ParameterSource
 
 from matgrad.cli.files import FileType, Writes
 from matgrad.distributed import is_first
 from matgrad.foundation.limits import is_out_of_memory
-from matgrad.foundation.writing import as_json
+from matgrad.foundation.writing import as_json, visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,6 +54,11 @@ json_option = option("Output", "--json", "as_json", is_flag=True, help="Print as
 latex_option = option(
     "Output", "--latex", type=Writes(prints=True), metavar="FILE", help="Write a LaTeX document; - prints it alone."
 )
+
+
+def echo(text: object, *, nl: bool = True, err: bool = False) -> None:
+    """Print text; what could command the terminal is visible."""
+    click.echo(visible(text, kept="\n\t"), nl=nl, err=err)
 
 
 def echo_json(value: Any) -> None:
@@ -100,14 +104,11 @@ class Command(click.Command):
             if not isinstance(kind, FileType) or value is None:
                 continue
             flag = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
-            is_default = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT_MAP
             for item in value if isinstance(value, tuple) else (value,):
                 path, _ = kind.split(item)
                 name, files = f"{flag} {path}", {os.path.realpath(file) for file in kind.files(path)}
                 if isinstance(kind, Writes):
-                    # a resumed run has written to the files of its own configuration from the start
-                    is_continued = is_default and ctx.params.get("resume") is not None
-                    kind.check(path, name, is_continued or bool(ctx.params.get("overwrite")), remedies)
+                    kind.check(path, name, bool(ctx.params.get("overwrite")), remedies)
                     if twice := used.keys() & files:
                         raise ValueError(f"{name}: the same file as {used[twice.pop()]}; expected another one")
                 used |= dict.fromkeys(files, name if isinstance(kind, Writes) else f"{name}, which is read")
@@ -117,11 +118,13 @@ class Command(click.Command):
 def as_click_error(error: BaseException) -> click.ClickException | None:
     """The error as one that is printed in one line; None if it is a bug, or none of ours."""
     if isinstance(error, click.ClickException):
+        vars(error)["message"] = visible(error.message, kept="\n\t")
         return error
     if is_out_of_memory(error):
-        return click.UsageError(str(error).partition("\n")[0], ctx=None)
+        return click.UsageError(visible(str(error).partition("\n")[0]), ctx=None)
     is_ours = isinstance(error, BAD_INPUT) and not isinstance(error, BrokenPipeError)  # the reader of a pipe is gone
-    return click.UsageError(" ".join(str(error).splitlines()) or type(error).__name__, ctx=None) if is_ours else None
+    text = visible(" ".join(str(error).split("\n"))) or type(error).__name__
+    return click.UsageError(text, ctx=None) if is_ours else None
 
 
 # -- options that have a new spelling ---------------------------------------------------------------

@@ -12,13 +12,13 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.cli import examples
-from matgrad.cli.commands import Command, all_of, echo_json, json_option
+from matgrad.cli.commands import Command, all_of, echo, echo_json, json_option
 from matgrad.cli.files import READS, Writes
 from matgrad.cli.options import data_options, machine_options, move, plugin_option, seed_option
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import measure, predicted_classes, probabilities
 from matgrad.foundation.machine import set_threads
-from matgrad.foundation.writing import Table, atomic_write, write_or_rescue
+from matgrad.foundation.writing import Table, atomic_write, csv_cell, visible, write_or_rescue
 from matgrad.loss_functions import default_loss
 
 saved_options = all_of(data_options, examples.part_option, seed_option, machine_options, plugin_option)
@@ -50,15 +50,15 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
         echo_json(values)
         return
     what = f"{X.shape[0]} examples, loss {loss.specification()}"
-    click.echo(f"{model} on the {options['part'] or 'test'} part of {data.name}: {what}")
+    echo(f"{model} on the {options['part'] or 'test'} part of {data.name}: {what}")
     if names is not None:
         cells = [
             ["true", *names],
             *([name, *map(str, row)] for name, row in zip(names, values.pop("confusion"), strict=True)),
         ]
-        click.echo(Table("\npredicted", cells[0], cells[1:]).text() + "\n")
+        echo(Table("\npredicted", cells[0], cells[1:]).text() + "\n")
     for name, value in values.items():
-        click.echo(f"{name} {value:.4f}")
+        echo(f"{name} {value:.4f}")
 
 
 @click.command(cls=Command, short_help="Write what a saved model predicts.")
@@ -83,14 +83,15 @@ def predict(model: Path, output: Path, **options: Any) -> None:
         (X, _), notes, name = examples.part_of(data, options["part"] or "test"), list(data.notes), data.name
     examples.check_features(M, X, model, name)
     for note in notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
     move(M, options)
     with np.errstate(all="ignore"):  # an overflow raises below
         Y = M.predict(X)
     if not (is_finite := np.isfinite(Y).all(axis=1)).all():
         raise ValueError(f"{model}: the prediction for example {int(np.argmin(is_finite)) + 1} is not a finite number")
     arrays, table = predictions(M, Y)
-    csv.writer(text := io.StringIO(), lineterminator="\n").writerows(table)
+    writer = csv.writer(text := io.StringIO(), lineterminator="\n")
+    writer.writerows([csv_cell(x) if isinstance(x, str) else x for x in row] for row in table)
 
     def write(path: Path) -> None:
         with atomic_write(path) as file:
@@ -101,7 +102,7 @@ def predict(model: Path, output: Path, **options: Any) -> None:
 
     if problem := write_or_rescue(output, write):
         raise ValueError(problem)
-    click.echo(f"{len(Y)} predictions in {output}")
+    echo(f"{len(Y)} predictions in {visible(output)}")
 
 
 def predictions(M: mg.MultilayerPerceptron, Y: np.ndarray) -> tuple[dict[str, np.ndarray], list[list[Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 import matgrad as mg
 from matgrad import datasets
-from matgrad.cli.commands import option
+from matgrad.cli.commands import echo, option
 from matgrad.cli.options import contradiction, flag
 from matgrad.datasets import Dataset
 from matgrad.datasets.checking import stacked
@@ -86,7 +87,8 @@ def parse_features(text: str) -> dict[str, Any]:
         key, _, value = (part.strip() for part in item.partition("="))
         if lookup(key, FEATURES, "part of --features") in found:
             raise ValueError(f"--features {text!r}: {key!r} is there twice")
-        names = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
+        rows = [*csv.reader(io.StringIO(value, newline=""), skipinitialspace=True)]
+        names = [name.strip() for name in rows[0]] if len(rows) == 1 else []
         if not names or "" in names:
             raise ValueError(f"--features {text!r}: {key}: found {value!r}, expected names separated by commas")
         is_list = key in ("columns", "drop") or (key == "categorical" and value != "auto")
@@ -114,7 +116,7 @@ def examples_for(M: mg.MultilayerPerceptron, path: Path, options: dict[str, Any]
             raise ValueError(f"{path}: {message}")
         T = np.array([names.index(own[k]) for k in used], dtype=np.int64)[rows]
     for note in data.notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
     return X, T, data
 
 

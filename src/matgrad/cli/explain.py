@@ -12,11 +12,12 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.cli import options as shared
-from matgrad.cli.commands import Command, option
+from matgrad.cli.commands import Command, echo, option
 from matgrad.cli.examples import examples_for, given_sources, part_option
 from matgrad.cli.files import READS, WRITES
 from matgrad.cli.options import COUNT, POSITIVE, flag, is_given
 from matgrad.cli.saved_models import new_model
+from matgrad.foundation.writing import visible
 from matgrad.specifications.models import set_optimizers
 from matgrad.training.run import LEARNING_RATE
 
@@ -56,15 +57,15 @@ def explain(model: Path | None, **options: Any) -> None:
 
     def progress(name: str) -> None:
         if sys.stderr.isatty():
-            click.echo(f"checking {name} …", err=True)
+            echo(f"checking {name} …", err=True)
 
     rate, loss = options["learning_rate"], options["loss"]
     explanation = mg.explain(M, X, T, loss=loss, eta=rate, verify=verify, progress=progress)
     if html is not None:
         explanation.save(html)
-        click.echo(f"{len(explanation)} equations in {html}: open it in a browser")
+        echo(f"{len(explanation)} equations in {visible(html)}: open it in a browser")
     else:
-        click.echo(explanation if options["equation"] is None else explanation[options["equation"]])
+        echo(explanation if options["equation"] is None else explanation[options["equation"]])
 
 
 def _new(options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from matgrad.foundation.writing import atomic_write, replaceable
+from matgrad.foundation.writing import atomic_write, replaceable, visible
 from matgrad.specifications.parsing import lookup
 
 Settings = Mapping[str, Callable[[str], Any]]  # by name, the function that reads the value, or raises ValueError
@@ -119,4 +119,4 @@ def write_text(path: Path, text: str, what: str) -> None:
         return
     with atomic_write(path) as file:
         file.write(text.encode())
-    click.echo(f"{what} in {path}", err=True)
+    click.echo(f"{what} in {visible(path)}", err=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
-from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.commands import Command, echo, echo_json, json_option, option
 from matgrad.cli.files import READS, WRITES, Writes
 from matgrad.datasets import Features
 from matgrad.exchange import to_onnx
@@ -20,7 +20,7 @@ from matgrad.exchange.files import format_of, save_original
 from matgrad.foundation.files import is_safetensors, naming, read_safetensors
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
-from matgrad.foundation.writing import atomic_write, columns
+from matgrad.foundation.writing import atomic_write, columns, visible
 from matgrad.inspection.figures import FIGURES, parse_shape, snapshot, write_png
 from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.checkpoints import read_checkpoint
@@ -73,8 +73,8 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
         with naming(file):
             information |= Features.from_json(information["features"]).summary()
     for name, value in (pair for part in parts.values() for pair in part.items()):
-        click.echo(f"{name}: {value}")
-    click.echo(columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]))
+        echo(visible(f"{name}: {value}"))
+    echo(columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]))
 
 
 @click.command(cls=Command, short_help="Show versions, backends and the machine.")
@@ -96,7 +96,7 @@ def info(as_json: bool) -> None:
     lines = values["versions"] | lines | {"backend auto": values["auto"]} | values["machine"]
     lines |= {"instructions": " ".join(values["instruction_sets"])}
     lines |= {f"threads of {name}": number for name, number in values["threads"].items()}
-    click.echo(columns([(name, str(value)) for name, value in lines.items()]))
+    echo(columns([(name, str(value)) for name, value in lines.items()]))
 
 
 def _cell(value: Any) -> str:
@@ -121,7 +121,7 @@ def pictures_command(file: Path, folder: Path, shape: str | None, overwrite: boo
     for name, draw in FIGURES.items():
         with atomic_write(folder / f"{name}.png") as png:
             write_png(draw(shot, [shot]), png)
-        click.echo(folder / f"{name}.png")
+        echo(folder / f"{name}.png")
 
 
 @click.command(cls=Command, short_help="Convert a model from or to ONNX, Keras or PyTorch.")
@@ -140,6 +140,6 @@ def convert(source: Path, target: Path, sparse: bool, only_weights: bool) -> Non
             raise ValueError(f"{flag}: expected a target that ends in {suffix}, found {target}")
     M = read(source)
     (partial(to_onnx, sparse=True) if sparse else save_original if only_weights else write)(M, target)
-    click.echo(M)
+    echo(M)
     if only_weights and M.normalization is not None:
-        click.echo(f"the {M.normalization} normalization of the inputs is not in {target}", err=True)
+        echo(f"the {M.normalization} normalization of the inputs is not in {target}", err=True)

@@ -11,16 +11,18 @@ import click
 
 import matgrad
 from matgrad.cli.bench import bench
-from matgrad.cli.commands import Command, as_click_error
+from matgrad.cli.commands import Command, as_click_error, echo
 from matgrad.cli.evaluate import evaluate, predict
 from matgrad.cli.explain import explain
 from matgrad.cli.files import FileType
 from matgrad.cli.inspect import convert, info, inspect, pictures_command
 from matgrad.cli.program import program
+from matgrad.cli.prove import prove
 from matgrad.cli.runs import plot, runs_command
 from matgrad.cli.train import train
 from matgrad.cli.verify import check, derive, verify
 from matgrad.datasets import download
+from matgrad.foundation.writing import visible
 
 
 class Commands(click.Group):
@@ -31,7 +33,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
+            echo("interrupted", err=True)
             raise click.exceptions.Exit(130) from None
         except Exception as error:
             if (shown := as_click_error(error)) in (None, error):
@@ -50,7 +52,7 @@ class Commands(click.Group):
 
 
 COMMANDS: list[click.Command] = [train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive]
-COMMANDS += [program, bench, inspect, pictures_command, info]
+COMMANDS += [prove, program, bench, inspect, pictures_command, info]
 SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 
 
@@ -99,7 +101,7 @@ def get(name: str, directory: Path | None, mirror: tuple[str, ...], timeout: flo
         if not quiet and (file, percent) not in shown and (is_terminal or percent in (0, 100)):
             shown.add((file, percent))
             end = "\r" if is_terminal and percent < 100 else "\n"
-            click.echo(f"{file}  {done / 1e6:.1f} MB  {percent} %{end}", nl=False, err=True)
+            click.echo(f"{visible(file)}  {done / 1e6:.1f} MB  {percent} %{end}", nl=False, err=True)
 
     download.get(name, folder, mirrors=list(mirror) or None, progress=progress, timeout=timeout)
-    click.echo(f"{name} is in {folder}; use it with: matgrad train --{name} {folder}")
+    echo(f"{name} is in {folder}; use it with: matgrad train --{name} {folder}")

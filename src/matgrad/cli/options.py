@@ -1,9 +1,9 @@
-"""Options that several commands share: models, data, plugins, engine and configuration files."""
+"""Options that several commands share: models, data, plugins and engine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,18 @@ from click.core import ParameterSource
 
 from matgrad.backends import BACKENDS, get_backend
 from matgrad.backends.base import DTYPES, MATMULS
-from matgrad.cli.commands import all_of, option, renaming
-from matgrad.cli.files import READS, Reads, ReadsFiles, Writes
+from matgrad.cli.commands import all_of, option
+from matgrad.cli.files import READS, Reads, ReadsFiles
 from matgrad.datasets.normalization import KINDS
 from matgrad.datasets.tables import TASKS
-from matgrad.foundation.files import read_plain_values
 from matgrad.foundation.limits import FLOAT32, THREADS
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.models import BATCH_SIZE
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS
+from matgrad.specifications.origins import PLUGINS
+from matgrad.specifications.parsing import lookup
 from matgrad.specifications.plugins import load_plugin
 
-Value = bool | int | float | str | None  # of an option in a configuration file, which may also have lists of them
-REPEATED = "matgrad.repeated"  # in a context: the record that --config repeats, and the hash of its data
 NUMERIC_BACKENDS = [name for name in BACKENDS if name != "sympy"]
 TINY = 1e-37  # a number that float32 does not round to 0
 
@@ -64,14 +63,18 @@ data_options = all_of(
 
 
 def _plugins(ctx: click.Context, parameter: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:
-    for file in files:
-        load_plugin(file)
+    """Run the plugins, before other options are read, and remember which ones they are."""
+    modules = [load_plugin(path, **settings) for path, settings in map(PLUGIN_FILES.split, files)]
+    ctx.meta[LOADED] = [PLUGINS[module.__name__] for module in modules]
     return files
 
 
-PLUGIN = "A Python file with your own layers, activations, losses … to use by name."
-eager: dict[str, Any] = {"type": READS, "metavar": "FILE", "is_eager": True}  # what is read before other options
-plugin_option = option("Model", "--plugin", **eager, multiple=True, callback=_plugins, help=PLUGIN)
+LOADED = "matgrad.plugins"  # in a context: the plugins of the command
+PLUGIN_FILES = Reads(settings={"changed": lambda text: lookup(text, {"allow": True}, "word for changed")})
+PLUGIN = 'A Python file with your own layers … to use by name. "FILE, changed=allow" if files are of another version.'
+plugin_option = option(
+    "Model", "--plugin", type=PLUGIN_FILES, metavar="FILE", is_eager=True, multiple=True, callback=_plugins, help=PLUGIN
+)
 
 
 def model_options(layers: str | None, sizes: str | None) -> Callable[[Any], Any]:
@@ -137,49 +140,3 @@ def contradiction(name: str, options: dict[str, Any], found: str) -> ValueError:
     """The error for an option that contradicts the model of --load-weights."""
     given = f"{flag(name)} {options[name]} and --load-weights {options['load_weights']}"
     return ValueError(f"{given} contradict each other: the model in the file has {found}")
-
-
-# -- configuration files --------------------------------------------------------------------------
-
-
-def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Use the values in a configuration file as the defaults of the options."""
-    if path is None:
-        return None
-    if not isinstance(content := read_plain_values(path), dict):
-        raise ValueError(f"{path}: expected options with their values, found {type(content).__name__}")
-    if isinstance(content.get("configuration"), dict):  # the record of a run, which is repeated but not overwritten
-        data = content.get("data")
-        ctx.meta[REPEATED] = (path, data.get("sha256") if isinstance(data, dict) else None)
-        written = {p.name for p in ctx.command.params if isinstance(p.type, Writes)} | {"overwrite"}
-        content = {key: value for key, value in content["configuration"].items() if key not in written}
-    set_defaults(ctx, content, path)
-    return path
-
-
-def set_defaults(ctx: click.Context, values: Mapping[str, Any], path: Path) -> None:
-    """Use the values of options in a file as their defaults; None, and the value by default, change nothing."""
-    options = [p for p in ctx.command.params if isinstance(p, click.Option)]
-    known = {name: p for p in options for name in (p.opts[-1].removeprefix("--").replace("-", "_"), str(p.name))}
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name, items = str(key).replace("-", "_"), value if isinstance(value, list) else [value]
-        if wrong := [x for x in (key, *items) if not isinstance(x, Value)]:
-            kind = type(wrong[0]).__name__
-            raise ValueError(f"{path}: {str(key)!r}: expected a number, a word or a list of them, found {kind}")
-        if name == "config" or value is None:
-            continue  # so that the configuration of a run can be used as it is
-        if (option := known.get(name)) is None:
-            unknown = f"unknown option {str(key)!r}; known: {', '.join(sorted(known))}"
-            raise ValueError(f"{path}: {renaming(flag(name)) or unknown}")
-        if isinstance(value, bool) and not option.is_flag:
-            raise ValueError(f"{path}: {key}: got a boolean, {value}, expected a number or a word in quotes")
-        words = [str(item) for item in items]
-        given = value if isinstance(value, bool) else words if option.multiple else ";".join(words)
-        if str(given) != str(option.default):
-            found[str(option.name)] = given
-    ctx.default_map = {**(ctx.default_map or {}), **found}
-
-
-CONFIG = "TOML, YAML or JSON with values of options, or the run.json of a run, to repeat it."
-config_option = option("Options", "--config", **eager, callback=_configuration, help=CONFIG)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from matgrad.cli.commands import Command, echo_json, json_option, latex_option, option
+from matgrad.cli.commands import Command, echo, echo_json, json_option, latex_option, option
 from matgrad.cli.files import STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import COUNT, POSITIVE, is_given, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
@@ -77,14 +77,14 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     if as_json:
         echo_json(as_dictionary(with_separate_exchange(result)) | ({} if P is None else {"messages": messages}))
     elif latex != STANDARD_OUTPUT:
-        click.echo(str(result))
+        echo(str(result))
         if P is not None:
             n, N = result.inputs["T"].shape[0], options["batch_size"]
             total = sum(message["bytes"] for message in messages)
             rows = [[f"{x['operation']} of {', '.join(x['carries'])}", f"{x['bytes']:,}"] for x in messages]
             title = f"{len(messages)} message{'' if len(messages) == 1 else 's'} of {total:,} bytes per step"
             sent = Table(title, ["message", "bytes"], rows).text() if messages else "nothing is sent"
-            click.echo(f"\nrank {options['rank']} of {P} has {n:d} of {N} examples; {sent}")
+            echo(f"\nrank {options['rank']} of {P} has {n:d} of {N} examples; {sent}")
 
 
 def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[dict[str, Any]]]:

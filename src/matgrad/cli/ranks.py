@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from typing import Any
 
 import click
 
 from matgrad import distributed
-from matgrad.cli.checkpoints import WRITTEN, configuration_of, kept_options
-from matgrad.cli.commands import Command, as_click_error
+from matgrad.cli.checkpoints import RESUMED, WRITTEN, configuration_of
+from matgrad.cli.commands import Command, as_click_error, echo
+from matgrad.cli.configuration import recorded
 from matgrad.distributed import Disagreement
 from matgrad.distributed.group import place_of
 from matgrad.storage.checkpoints import find_checkpoint
 
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # in the environment: how often torchrun has restarted the ranks
-REPEATED = ("quiet", "as_json", "overwrite")  # flags of one command, which a checkpoint does not keep
 
 
 class RankedCommand(Command):
     """A command that runs in one process, or as a rank of several."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> click.Context:
-        """The context of the command line or, if torchrun has restarted the run, of its newest checkpoint."""
+        """The context of the command line; a run that torchrun has restarted is resumed from its newest checkpoint."""
         ctx = super().make_context(info_name, args, *more, **extra)
-        resumed = _resumed(self, ctx.params)
-        return ctx if resumed is None else super().make_context(info_name, resumed, *more, **extra)
+        if os.environ.get(RESTARTS, "0") != "0" and ctx.params["checkpoint"] is not None:
+            with suppress(ValueError, OSError):  # there is no checkpoint yet
+                folder, _ = WRITTEN.split(ctx.params["checkpoint"])
+                known, asked = configuration_of(checkpoint := find_checkpoint(folder)), recorded(ctx.params)
+                if all(asked[name] in (None, known.get(name)) for name in asked if name not in ("device", "threads")):
+                    ctx.meta[RESUMED] = checkpoint
+                    ctx.params |= {"resume": folder, "checkpoint": None, "overwrite": True}  # its own files
+        return ctx
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, as a rank if it was started as one.
@@ -54,20 +59,7 @@ class RankedCommand(Command):
             if (shown := as_click_error(error)) is None:
                 raise
             if group.is_first or not isinstance(error, Disagreement):
-                click.echo(f"rank {group.rank}: {shown.format_message()}", err=True)
+                echo(f"rank {group.rank}: {shown.format_message()}", err=True)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(shown.exit_code)  # without waiting for connections, whose other ends may be lost
-
-
-def _resumed(command: click.Command, options: Mapping[str, Any]) -> list[str] | None:
-    """The command line that resumes a restarted run; None if it is none, or has no checkpoint of the same options."""
-    if os.environ.get(RESTARTS, "0") == "0" or options["checkpoint"] is None:
-        return None
-    folder, _ = WRITTEN.split(options["checkpoint"])
-    with suppress(ValueError, OSError):  # there is no checkpoint yet
-        known, asked = configuration_of(find_checkpoint(folder)), kept_options(options)
-        if all(known.get(name) == asked[name] for name in asked if name not in ("device", "threads")):
-            flags = [p.opts[0] for p in command.params if p.name in REPEATED and options[p.name]]
-            return ["--resume", str(folder), *flags]
-    return None

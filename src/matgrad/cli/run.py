@@ -18,11 +18,12 @@ import matgrad as mg
 from matgrad import callbacks, datasets
 from matgrad.callbacks.ending import diverged
 from matgrad.callbacks.report import SUFFIXES
-from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
-from matgrad.cli.commands import warnings_to
+from matgrad.cli.checkpoints import checkpoint_of, checkpoints
+from matgrad.cli.commands import echo, warnings_to
+from matgrad.cli.configuration import REPEATED, check_run, plain, recorded_plugins
 from matgrad.cli.examples import load_data
 from matgrad.cli.inspect import PICTURES
-from matgrad.cli.options import REPEATED, contradiction, is_given, move
+from matgrad.cli.options import contradiction, is_given, move
 from matgrad.cli.saved_models import known_model, sparse_training, starting_model
 from matgrad.distributed import current, is_first
 from matgrad.foundation.machine import machine, set_threads, threads, versions
@@ -50,6 +51,7 @@ class TrainingRun(mg.Callback):
         mg.manual_seed(options["seed"])
         if options["save_weights"] is not None:
             check_ending(options["save_weights"])
+        check_run(options)
         self.resumed, self.pruned = checkpoint_of(options), None
         known = known_model(options) if self.resumed is None else mg.load(self.resumed.path)
         self.data = load_data(options, known)
@@ -88,7 +90,7 @@ class TrainingRun(mg.Callback):
             raise ValueError(f"the data {data.name} are not those of the run in {self.resumed.path}")
         path, sha256 = click.get_current_context().meta.get(REPEATED, (None, None))
         if sha256 is not None and sha256 != self.sha256():
-            click.echo(f"note: the data are not those of the run in {path}", err=True)
+            echo(f"note: the data are not those of the run in {path}", err=True)
 
     def _prepare(self) -> None:
         """Check that model, data and options fit, and give the model what its file says beside its layers."""
@@ -241,7 +243,7 @@ class TrainingRun(mg.Callback):
     def _finish(self, results: dict[str, float], started: float) -> None:
         """Write the files that were asked for, and print the last line."""
         options, M, folder = self.options, self.M, self.options["output"]
-        M.information = {**M.information, "loss": self.training.loss.specification(), "classes": self.data.classes}
+        M.information = {**M.information, "classes": self.data.classes}
         save = partial(M.save, information={"results": results})
         files: list[tuple[Path | None, Callable[[Path], object]]] = [(options["save_weights"], save)]
         record = self._record(results, started) if folder or options["as_json"] else None  # which hashes the data
@@ -256,7 +258,7 @@ class TrainingRun(mg.Callback):
         if options["as_json"]:
             click.echo(as_json(record))
         elif self.report.failure is None:
-            click.echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
+            echo(f"test {self.metric.replace('rmse', 'RMSE')} {results[f'test_{self.metric}']:.3f}")
         if any(problems):
             raise ValueError("; ".join(filter(None, problems)))
         if self.report.failure is not None:
@@ -294,6 +296,7 @@ class TrainingRun(mg.Callback):
             },
             "model": model_specification(M) | {"loss": training.loss.specification()},
             "configuration": {name: plain(value) for name, value in options.items() if name != "resume"},
+            "plugins": recorded_plugins(),
             "epochs": training.rows,
             "results": results,
             "timer": [] if self.profile is None else [asdict(row) for row in self.profile.rows(options["timer"])],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.commands import Command, echo, echo_json, json_option, option
 from matgrad.cli.files import Reads, Writes
 from matgrad.cli.train import train
 from matgrad.foundation.files import existing_folder
@@ -31,7 +31,7 @@ def plot(runs: tuple[Path, ...], output: tuple[Path, ...]) -> None:
     found = [read_run(path) for path in runs]
     write_figure(lambda: runs_figure(found), output)
     for path in output:
-        click.echo(path)
+        echo(path)
 
 
 @click.command("runs", cls=Command, short_help="List and compare runs.")
@@ -48,10 +48,10 @@ def runs_command(folder: Path, sort: str, as_json: bool) -> None:
         try:
             found.append(read_run(path))
         except ValueError as error:
-            click.echo(f"note: skipped {error}", err=True)
+            echo(f"note: skipped {error}", err=True)
     ignored = {p.name for p in train.params if getattr(p, "group", None) in ("Output", "Options")} | {"seed"}
     rows = sorted_by(sort, compare(found, folder, ignored))
     if as_json:
         echo_json(rows)
     else:
-        click.echo(table(rows).text() if rows else f"{folder}: found no runs")
+        echo(table(rows).text() if rows else f"{folder}: found no runs")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 import matgrad as mg
 from matgrad.callbacks.methods import create_method, starts_dense
+from matgrad.cli.commands import echo
 from matgrad.cli.options import contradiction, is_given
-from matgrad.foundation.numbers import preserved_generator
+from matgrad.foundation.numbers import own_generator
 from matgrad.loss_functions import create_loss, default_loss
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
 from matgrad.specifications.models import model_specification, set_optimizers
@@ -44,7 +43,7 @@ def known_model(options: dict[str, Any]) -> mg.MultilayerPerceptron | None:
     for name, key in DESCRIPTION.items():
         if is_given(name):
             try:
-                with preserved_generator():
+                with own_generator():
                     described = model_specification(mg.create_model(**found | {key: options[name]}))
             except ValueError as error:
                 raise contradiction(name, options, f"{key} {found[key]} ({error})") from None
@@ -72,7 +71,7 @@ def described_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
     mg.manual_seed(options["seed"])
     M, note = starting_model(options, known_model(options))
     if note is not None:
-        click.echo(note, err=True)
+        echo(note, err=True)
     set_optimizers(M, options["optimizers"])
     return M.to(dtype=options["dtype"])
 

@@ -10,6 +10,7 @@ from matgrad.callbacks.report import EVENTS, SUFFIXES
 from matgrad.cli import options as shared
 from matgrad.cli.checkpoints import checkpoint_options
 from matgrad.cli.commands import option
+from matgrad.cli.configuration import config_option
 from matgrad.cli.files import WRITES, Writes
 from matgrad.cli.inspect import picture_option
 from matgrad.cli.options import COUNT, POSITIVE, SCALING
@@ -69,7 +70,7 @@ LOGS = "Write a row per epoch to PATH.jsonl, PATH.csv, or a folder for TensorBoa
 @option("Output", "--show", metavar="LIST", help="Print matrices: parameters, batches, precision=6, edgeitems=5.")
 @shared.machine_options
 @option("Engine", "--eager", hidden=True, is_flag=True, help="Run the equations one by one, not compiled.")
-@shared.config_option
+@config_option
 def train(**options: Any) -> None:
     """Train a multilayer perceptron; without options, on the embedded handwritten digits.
 

@@ -15,7 +15,7 @@ import numpy as np
 import matgrad as mg
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import get_backend
-from matgrad.cli.commands import Command, echo_json, json_option, latex_option, option
+from matgrad.cli.commands import Command, echo, echo_json, json_option, latex_option, option
 from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import COUNT, POSITIVE, model_options, plugin_option, seed_option
 from matgrad.cli.saved_models import new_model
@@ -63,7 +63,7 @@ def verify(
         if quick or as_json or not all_sizes:
             raise click.UsageError("--explain goes with --all-sizes, and with --layer, --latex and --plugin alone")
         explanation = explain(more["explain"], layer)
-        click.echo(f"{explanation}\n{MEANING}")
+        echo(f"{explanation}\n{MEANING}")
         if latex is not None:
             write_text(latex, explanation.latex(), "LaTeX")
         return
@@ -87,10 +87,10 @@ def verify(
     else:
         _print(checks, judges)
         for judge, found in judged.items():
-            click.echo(f"{judge}: {sum(found)} of {len(found)} {'proved' if judge == ALL_SIZES else 'right'}")
-        click.echo(f"in {time.perf_counter() - start:.0f} s")
+            echo(f"{judge}: {sum(found)} of {len(found)} {'proved' if judge == ALL_SIZES else 'right'}")
+        echo(f"in {time.perf_counter() - start:.0f} s")
         if ALL_SIZES in judges:
-            click.echo(MEANING)
+            echo(MEANING)
     if latex is not None:
         shown = (check for judge, check in checks if all_sizes or judge != ALL_SIZES)
         write_text(latex, validated_equations(shown), "LaTeX")
@@ -114,7 +114,7 @@ def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
         rows.append((*key, next((x.label for _, x in found if x.label), ""), *verdicts))
     messages = [check.message for _, check in checks if not check.ok]
     messages += [f"note: {x.name} {x.location}: {x.note}" for _, x in checks if x.note]
-    click.echo("\n\n".join([columns(rows), *dict.fromkeys(messages), ""]))
+    echo("\n\n".join([columns(rows), *dict.fromkeys(messages), ""]))
 
 
 @click.command(cls=Command, short_help="Compare the gradients of a model with central differences.")
@@ -150,10 +150,10 @@ def check(model: Path | None, as_json: bool, **options: Any) -> None:
         echo_json({"equations": rows, "first_wrong": wrong and wrong.name})
     else:
         verdicts = {r.name: "WRONG" if not r.ok else "ok" if r.tells else "cannot be judged" for r in results}
-        click.echo(columns([(r.name, f"relative error {r.relative_error:.1e}", verdicts[r.name]) for r in results]))
+        echo(columns([(r.name, f"relative error {r.relative_error:.1e}", verdicts[r.name]) for r in results]))
         count = f"{len(results) - len(silent)} of" if silent else "all"
         agreement = f"{count} {len(results)} equations agree with central differences"
-        click.echo(str(wrong) if wrong else "\n".join([*map(str, silent), agreement]))
+        echo(str(wrong) if wrong else "\n".join([*map(str, silent), agreement]))
     if wrong or silent:
         raise click.exceptions.Exit(1)
 
@@ -196,7 +196,7 @@ def derive(equations: str | None, code: bool, latex: Path | None, as_json: bool,
     if latex is not None:
         write_text(latex, document(found.latex), "LaTeX")
     if code:
-        click.echo(found.code, nl=False)
+        echo(found.code, nl=False)
     elif as_json:
         proved = {verdict.name: verdict.ok for verdict in found.verdicts}
         lines = {
@@ -207,10 +207,10 @@ def derive(equations: str | None, code: bool, latex: Path | None, as_json: bool,
         echo_json(lines | whole)
     elif latex != STANDARD_OUTPUT:
         count = f"{sum(x.ok for x in found.verdicts)} of {len(found.verdicts)} equations are proved for all sizes"
-        click.echo(f"{found}\n\n{found.code}\n{count}\n{MEANING}")
+        echo(f"{found}\n\n{found.code}\n{count}\n{MEANING}")
     if not found.is_proved:
         for problem in found.problems:
-            click.echo(problem, err=True)
+            echo(problem, err=True)
         raise click.exceptions.Exit(1)
 
 

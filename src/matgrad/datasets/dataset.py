@@ -13,6 +13,7 @@ from matgrad.datasets.loader import class_indices
 from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import naming
 from matgrad.foundation.limits import check_bytes, limit_from
+from matgrad.foundation.writing import visible
 
 if TYPE_CHECKING:
     from matgrad.datasets.features import Features
@@ -73,7 +74,8 @@ class Dataset:
             class_indices(Tt, classes, f"{where}: Ttest: ")
         elif classes is not None:
             raise ValueError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
-        return cls(name, X, T, Xt, Tt, classes, **others)
+        notes = tuple(map(visible, others.pop("notes", ())))
+        return cls(visible(name), X, T, Xt, Tt, classes, notes=notes, **others)
 
     @property
     def input_size(self) -> int:

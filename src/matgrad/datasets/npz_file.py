@@ -16,7 +16,7 @@ import numpy as np
 from matgrad.datasets.dataset import Dataset, parts_of
 from matgrad.foundation.files import existing_folder, naming, read_npz
 from matgrad.foundation.limits import check_bytes, limit_from
-from matgrad.foundation.writing import atomic_write
+from matgrad.foundation.writing import atomic_write, visible
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
@@ -77,7 +77,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     missing, unknown = [key for key in KEYS if key not in arrays], sorted(arrays.keys() - {*KEYS, RANGE})
     if missing or unknown:
         found = "; ".join(f"{word} {', '.join(keys)}" for word, keys in (("no", missing), ("unknown", unknown)) if keys)
-        raise ValueError(f"{path}: {found}; expected {', '.join(KEYS)}")
+        raise ValueError(visible(f"{path}: {found}; expected {', '.join(KEYS)}"))
     return arrays
 
 

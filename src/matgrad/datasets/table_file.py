@@ -15,6 +15,7 @@ import numpy as np
 
 from matgrad.foundation.files import naming, opened
 from matgrad.foundation.limits import FLOAT32, check_bytes, file_limit
+from matgrad.foundation.writing import visible
 
 if TYPE_CHECKING:
     import pyarrow
@@ -274,4 +275,4 @@ def _position(source: str, wanted: str | int, names: Sequence[str], width: int) 
 
 def listed(names: Sequence[str]) -> str:
     """The first names, for messages."""
-    return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    return ", ".join(map(visible, names[:10])) + (", …" if len(names) > 10 else "")

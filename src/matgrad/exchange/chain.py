@@ -17,7 +17,7 @@ from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import naming
-from matgrad.foundation.numbers import preserved_generator
+from matgrad.foundation.numbers import own_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
@@ -147,7 +147,7 @@ def rows_of(layer: Layer) -> list[np.ndarray]:
 
 Outputs = Iterable[tuple[str, np.ndarray]]  # of a model, under "", then those of its parts, by their places
 Run = Callable[[np.ndarray], Outputs]  # what another tool computes for a batch, in evaluation mode
-BATCHES = ((16, 1.0), (1, 1.0), (5, 10.0), (7, 0.01))  # their sizes, and how large their elements are
+BATCHES = ((16, 1.0), (1, 1.0), (5, 100.0), (7, 0.01))  # their sizes, and how large their elements are
 TOLERANCE, ROUNDING = 1e-5, 32  # relative to the largest output, and to our own rounding errors
 
 
@@ -156,7 +156,7 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
 
     With `run`, its outputs are compared with those of the other tool, for random batches of several sizes and scales.
     """
-    with preserved_generator():
+    with own_generator():
         operations = list(chain)
         M = _assembled(operations)
         if not any(layer.parameters for layer in M.layers):
@@ -168,7 +168,7 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
                 X = scale * np.random.default_rng(N).normal(size=(N, M.layers[0].input_size))
                 X = X if M.normalization is None else M.normalization.offset + X * M.normalization.scale
                 _compare(operations, X.astype(M.dtype), run)
-    M.set_optimizer(OPTIMIZER)
+    M.train().set_optimizer(OPTIMIZER)
     return M.to("auto")
 
 
@@ -185,7 +185,7 @@ def _compare(operations: list[tuple[str, Operation]], X: np.ndarray, run: Run) -
     wrong = (where for where, Y in outputs.items() if where in ends and not _agrees(operations[: ends[where]], Y, X))
     raise ValueError(
         f"{next(wrong, 'the model')}: for a random batch of {len(X)}, its outputs are not those of the layers that "
-        "were read: it has a setting, a hook or a method of its own that cannot be exchanged"
+        "were read: it has a setting that cannot be exchanged"
     )
 
 
@@ -247,6 +247,8 @@ def linear(W: Any, b: np.ndarray | None = None, function: Any = None) -> LinearL
         raise ValueError(f"found a bias of shape {b.shape}, expected {K} numbers for weights of shape {K} × {D}")
     options: dict[str, Any] = {"support": W.support} if isinstance(W, SparseMatrix) else {}
     if isinstance(function, ActivationFunction):
+        if not np.isfinite([*vars(function).values()]).all():
+            raise ValueError(f"found {function!r}, expected finite numbers")
         layer: LinearLayer = ActivationLayer(D, K, _as_ours(function, b.dtype.name), **options)
     else:
         layer = {Softmax: SoftmaxLayer, LogSoftmax: LogSoftmaxLayer}.get(type(function), LinearLayer)(D, K, **options)

@@ -6,6 +6,7 @@ nothing in it is run: only known layers, and plain arrays. Live models are read 
 
 from __future__ import annotations
 
+import inspect
 import io
 import math
 import re
@@ -47,6 +48,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n"  # how such a file begins
 MEMBERS = {"metadata.json", CONFIGURATION, WEIGHTS}
 MODELS = {"Sequential": "keras", "Functional": "keras.src.models.functional"}  # with their modules
 AXES = (-1, 1, [-1], [1], (-1,), (1,))  # the columns
+HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of layers on PyTorch
 SMALLEST = 1e-7  # below which Keras replaces the scale of a normalization
 
 Config = dict[str, Any]
@@ -136,11 +138,32 @@ def from_keras(model: keras.Model) -> MultilayerPerceptron:
 
     if not isinstance(model, keras.Model):
         raise TypeError(f"expected a keras.Model or the name of a .keras file, found {type(model).__name__}")
-    if not type(model).__module__.startswith("keras."):
+    if type(model).__name__ not in MODELS or not type(model).__module__.startswith("keras."):
         raise ValueError(f"expected a Sequential or a functional model of Keras, found a {type(model).__name__}")
+    _check_own(model, set())
     with tempfile.TemporaryDirectory() as folder:
         parts = parts_in(_saved(model, folder))
     return model_of(operations_of(parts), partial(outputs_of, parts, model=model))
+
+
+def _check_own(layer: Any, seen: set[int]) -> None:
+    """Raise if a layer or a part of it runs code of users, which may compute anything, or was seen before."""
+    import keras
+
+    kind, f = type(layer), getattr(layer, "activation", None)
+    with naming(f"layer {layer.name!r}, {kind.__name__}"):
+        if kind.__name__ not in MODELS and getattr(keras.layers, kind.__name__, None) is not kind:
+            raise ValueError("found a class of users, expected one of Keras")
+        if vars(layer).keys() & {"call", "__call__"} or any(vars(layer).get(name) for name in HOOKS):
+            raise ValueError("has a method or a hook of its own, which may compute anything")
+        if inspect.isfunction(f) and getattr(keras.activations, f.__name__, None) is not f:
+            raise ValueError(f"the activation {f.__name__!r} is a function of users, expected one of Keras")
+        variables = [] if kind.__name__ in MODELS else [layer, *layer.variables]
+        if any(id(variable) in seen for variable in variables):
+            raise ValueError("occurs twice or shares its weights; expected its own")
+        seen |= {*map(id, variables)}
+    for part in getattr(layer, "layers", ()):
+        _check_own(part, seen)
 
 
 def load_keras(path: str | Path) -> MultilayerPerceptron:
@@ -197,8 +220,6 @@ class Part:
         name = self.config["dtype"]
         if isinstance(name, dict) and name["class_name"] == "DTypePolicy":
             name = name["config"]["name"]
-        if name not in DTYPES:
-            raise ValueError(f"found dtype {name!r}, expected {' or '.join(DTYPES)}")
         return name
 
     def number(self, name: str) -> float:
@@ -207,6 +228,8 @@ class Part:
 
     def check(self) -> None:
         """Raise if settings have values other than those in `EXPECTED`; one that is not there counts as None."""
+        if self.dtype not in DTYPES:
+            raise ValueError(f"found dtype {self.dtype!r}, expected {' or '.join(DTYPES)}")
         for name, values in EXPECTED.get(self.kind, {}).items():
             if (found := self.config.get(name)) not in values:
                 raise ValueError(f"found {name}={found!r}, expected {' or '.join(map(repr, values))}")
@@ -298,6 +321,8 @@ def _check_chain(config: Config, layers: list[Config]) -> None:
     for layer in layers:
         name = layer["name"]
         arguments = [argument for node in layer["inbound_nodes"] for argument in node["args"]]
+        if options := [node["kwargs"] for node in layer["inbound_nodes"] if any(node["kwargs"].values())]:
+            raise ValueError(f"layer {name!r}: is called with {options[0]}, expected no options such as training=True")
         if not all(isinstance(argument, dict) for argument in arguments):
             raise ValueError(f"layer {name!r}: takes several inputs, expected a chain of layers")
         taken = [argument["config"]["keras_history"] for argument in arguments]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+from scipy.special import log_softmax
 
 from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
@@ -34,6 +36,8 @@ from matgrad.storage.models import model_description, read_description, with_inf
 OPSET, IR = 20, 9  # of November 2023, the first with Gelu
 WITH_RMS = 23, 11  # of May 2025, the first with RMSNormalization; for models that have it
 OLDEST = 9  # version of the operators that are read
+WITH_MODE = 14  # from which batch normalization has an attribute for its mode
+DOMAINS = ("", "ai.onnx")  # of ONNX's own operators
 METADATA = "matgrad"  # the name of the description in the metadata
 DTYPE_OF = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
 
@@ -151,11 +155,18 @@ def _read(path: str | Path) -> onnx.ModelProto:
     with open(path, "rb") as file:
         check_bytes(2 * os.fstat(file.fileno()).st_size, "the file")
         proto = onnx.ModelProto.FromString(file.read())
-    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    versions = [entry.version for entry in proto.opset_import if entry.domain in DOMAINS]
     newest = onnx.defs.onnx_opset_version()
     if len(versions) != 1 or not OLDEST <= versions[0] <= newest:
         raise ValueError(f"expected an ONNX file of operators version {OLDEST} to {newest}, found {versions}")
     check_count(len(proto.graph.node), MEMBERS, "the graph", "nodes")
+    if proto.functions:
+        raise ValueError(f"found the function {proto.functions[0].name!r}, expected operators of ONNX only")
+    constants = [*(x.name for x in proto.graph.initializer), *(x.values.name for x in proto.graph.sparse_initializer)]
+    names = [*constants, *{x.name for x in proto.graph.input} - {*constants}]
+    names += [name for node in proto.graph.node for name in node.output if name]
+    if twice := [name for name, n in Counter(names).items() if n > 1]:
+        raise ValueError(f"found two values with the name {twice[0]!r}, expected different names")
     return proto
 
 
@@ -214,7 +225,9 @@ class Graph:
         for tensor in self.proto.graph.sparse_initializer:
             name = tensor.values.name
             plain.graph.initializer.append(numpy_helper.from_array(self.matrix(name).to_dense(), name))
-        outputs: Any = ReferenceEvaluator(plain).run(None, {self.input.name: X}, intermediate=True)
+        opset = next(entry.version for entry in plain.opset_import if entry.domain in DOMAINS)
+        operators: list[type[OpRun]] = [LogSoftmax, *([BatchNormalization] if opset < WITH_MODE else [])]
+        outputs: Any = ReferenceEvaluator(plain, new_ops=operators).run(None, {self.input.name: X}, intermediate=True)
         yield "", outputs[self.output]
         yield from ((where, outputs[name]) for where, name in self.ends.items())
 
@@ -264,6 +277,26 @@ class Graph:
         return A
 
 
+class LogSoftmax(OpRun):
+    """That of ONNX's evaluator is log(softmax(X)), which is -∞ from -104 on in float32."""
+
+    op_domain = ""
+
+    def _run(self, X: np.ndarray, axis: int | None = None) -> tuple[np.ndarray]:
+        return (log_softmax(X, axis=-1 if axis is None else axis),)
+
+
+class BatchNormalization(OpRun):
+    """Before `WITH_MODE`, in evaluation mode if it has one output; ONNX's evaluator takes it to train."""
+
+    op_domain = ""
+
+    def _run(self, X: np.ndarray, *rows: np.ndarray, epsilon: float | None = None, **others: Any) -> tuple[np.ndarray]:
+        gamma, beta, mean, variance = rows
+        scale = np.sqrt(variance + variance.dtype.type(1e-5 if epsilon is None else epsilon))
+        return ((X - mean) / scale * gamma + beta,)
+
+
 # -- the operations --------------------------------------------------------------------------------
 
 
@@ -271,8 +304,10 @@ def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
     """The operations of the nodes, with their places."""
     while graph.left:
         with naming(where := graph.take()):
-            if graph.node.op_type not in READERS:
+            if graph.node.op_type not in READERS or graph.node.domain not in DOMAINS:
                 raise ValueError(f"unknown operator; known: {', '.join(READERS)}")
+            if graph.node.op_type == "BatchNormalization" and len(graph.node.output) > 1:
+                raise ValueError("found several outputs, as in training mode; expected one")
             operation = READERS[graph.node.op_type](graph)
         if operation is not None:
             graph.ends[where] = graph.last

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,8 +27,8 @@ from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, chain_of, counterpart, dense, model_of, rows_of
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
-from matgrad.foundation.numbers import preserved_generator
-from matgrad.foundation.writing import atomic_write
+from matgrad.foundation.numbers import own_generator
+from matgrad.foundation.writing import atomic_write, visible
 from matgrad.layers import (
     BatchNormalizationLayer,
     DropoutLayer,
@@ -101,6 +102,8 @@ FIXED: dict[
 OURS = {kind: (cls, settings) for cls, (kind, settings) in COUNTERPARTS.items()}
 NORMALIZATIONS: dict[type, type[_Rows]] = {chain.Normalize: NormalizeInputs, chain.Denormalize: DenormalizeOutputs}
 
+KNOWN = (nn.Sequential, nn.Linear, nn.Flatten, nn.Identity, *OURS, *NORMALIZATIONS.values())
+
 # -- from a model ---------------------------------------------------------------------------------
 
 
@@ -149,7 +152,11 @@ def from_torch(module: nn.Module) -> MultilayerPerceptron:
         raise ValueError(f"expected parameters of one dtype, {' or '.join(DTYPES)}, found {found}")
     if len({part.training for part in module.modules()}) > 1:
         raise ValueError("some modules are in training mode and others are not: call train() or eval() first")
+    for name, part in module.named_modules():
+        with naming(_place(name, part)):
+            _check_own(part)
     parts = [(name, part) for name, part in _flat("", module) if type(part) is not nn.Identity]
+    _check_unshared(parts)
     mode = module.training
     try:
         M = model_of(_chain(parts, dtypes[0]), lambda X: _outputs(module.eval(), parts, X))
@@ -159,35 +166,77 @@ def from_torch(module: nn.Module) -> MultilayerPerceptron:
 
 
 Parts = list[tuple[str, nn.Module]]
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+METHODS = ("forward", "__call__", "_call_impl", "__iter__", "__getattr__")  # by which a chain computes
+
+
+def _check_own(module: nn.Module) -> None:
+    """Raise if a module is of an unknown type, or runs code of users, or has tensors that cannot be read."""
+    kind = nn.Sequential if isinstance(module, nn.Sequential) else type(module)
+    if kind not in KNOWN:
+        names = ", ".join(kind.__name__ for kind in KNOWN)
+        raise ValueError(f"expected an nn.Sequential of modules of these types, not of derived ones: {names}")
+    hooks = [hook for name in HOOKS for hook in getattr(module, name).values()]
+    masks = [hook for hook in hooks if isinstance(hook, prune.BasePruningMethod)]
+    if len(masks) < len(hooks):
+        raise ValueError("has a hook, which may compute anything; expected none but those of torch.nn.utils.prune")
+    if {hook._tensor_name for hook in masks} - ({"weight"} if type(module) is nn.Linear else set()):
+        raise ValueError("is pruned; expected masks of the weights of linear modules only")
+    own = (x for x in METHODS if x in vars(module) or getattr(type(module), x, None) != getattr(kind, x, None))
+    if name := next(own, None):
+        raise ValueError(f"has a method {name} of its own, which may compute anything")
+    tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    if any(A.is_meta or A.layout is not torch.strided for A in tensors):
+        raise ValueError("has a sparse tensor, or one without values; expected dense tensors")
+
+
+def _check_unshared(parts: Parts) -> None:
+    """Raise if two modules have a tensor in common, or parts of one: a model would have a copy for each."""
+    spans = []
+    for i, (_, part) in enumerate(parts):
+        for A in (*part.parameters(), *part.buffers()):
+            if A.numel():
+                length = 1 + sum((n - 1) * step for n, step in zip(A.shape, A.stride(), strict=True))
+                spans.append((A.data_ptr(), A.data_ptr() + length * A.element_size(), i))
+    for (_, end, i), (start, _, j) in pairwise(sorted(spans)):
+        if start < end:
+            raise ValueError(f"{parts[max(i, j)][0]}: shares weights with {parts[min(i, j)][0]}; expected its own")
 
 
 @torch.no_grad()
 def _outputs(module: nn.Module, parts: Parts, X: np.ndarray) -> chain.Outputs:
-    """What a module and its parts compute."""
-    Y = torch.tensor(X, device=next(module.parameters()).device)
-    yield "", _array(module(Y))
-    for where, part in parts:
-        Y = part(Y)
-        yield where, _array(Y)
+    """What a module and its parts compute, with products in full precision."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        Y = torch.tensor(X, device=next(module.parameters()).device)
+        yield "", _array(module(Y))
+        for where, part in parts:
+            Y = part(Y)
+            yield where, _array(Y)
+    finally:
+        torch.set_float32_matmul_precision(precision)
 
 
 def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
     """The operations of modules, with their places."""
-    seen: set[int] = set()
     for where, part in parts:
         with naming(where):
-            if id(part) in seen:
-                raise ValueError("occurs twice, and would have two copies of its weights")
-            seen.add(id(part))
             operation = _operation(part, dtype)
         if operation is not None:
             yield where, operation
 
 
+def _place(name: str, module: nn.Module) -> str:
+    """The place of a module in messages."""
+    kind = f"{type(module).__name__}({' '.join(module.extra_repr().split())})"
+    return visible(f"module {name}, {kind}" if name else kind)
+
+
 def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The modules in nested Sequentials, with their places."""
     if not isinstance(module, nn.Sequential):
-        yield f"module {name}, {module}" if name else f"{module}", module
+        yield _place(name, module), module
         return
     for key, part in module._modules.items():  # named_children leaves out what occurs twice
         if part is not None:
@@ -204,9 +253,6 @@ def _operation(module: Any, dtype: str) -> Operation | None:
     if kind in NORMALIZATIONS.values():
         normalize = chain.Normalize if kind is NormalizeInputs else chain.Denormalize
         return normalize(_array(module.offset)[0], _array(module.scale)[0], module.kind)
-    if kind not in OURS:
-        known = ", ".join(kind.__name__ for kind in (nn.Linear, nn.Flatten, *OURS))
-        raise ValueError(f"expected an nn.Sequential of modules of these types, not of derived ones: {known}")
     cls: Any
     cls, names = OURS[kind]
     settings = {ours: getattr(module, theirs) for ours, theirs in names.items()}
@@ -214,6 +260,8 @@ def _operation(module: Any, dtype: str) -> Operation | None:
         settings["epsilon"] = float(np.finfo(dtype).eps)
     if wrong := [names[ours] for ours, x in settings.items() if not isinstance(x, int | float)]:
         raise ValueError(f"found {wrong[0]}={getattr(module, wrong[0])}, expected a number")
+    if not getattr(module, "track_running_stats", True):
+        raise ValueError("found track_running_stats=False, expected True")
     if cls not in chain.NORMALIZING.values():
         return cls(1, **settings) if cls is DropoutLayer else cls(**settings)
     rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
@@ -226,8 +274,6 @@ ROWS = {"weight": "gamma", "bias": "beta", "running_mean": "running_mean", "runn
 
 def _linear(module: nn.Linear) -> Operation:
     """A linear layer, sparse if PyTorch has pruned its weights."""
-    if hasattr(module, "bias_mask"):
-        raise ValueError("the bias is pruned; expected masks of weights only")
     b = None if module.bias is None else _array(module.bias)
     if not hasattr(module, "weight_mask"):
         return chain.linear(_array(module.weight), b)
@@ -262,7 +308,7 @@ def load_torch(path: str | Path) -> MultilayerPerceptron:
     with naming(path):
         description, information = read_description(metadata[DESCRIPTION], "the description")
         check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
-        with preserved_generator():
+        with own_generator():
             M = create_model(**description)
         for name, key, D in (
             ("normalization", "normalize", M.layers[0].input_size),

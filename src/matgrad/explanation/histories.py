@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import numpy as np
 from matgrad.callbacks.report import shown_values
 from matgrad.callbacks.statistics import MEASURES, measure_and_part
 from matgrad.explanation.html import LINE, MUTED, PLAIN, muted, table_html
+from matgrad.foundation.writing import as_html
 
 if TYPE_CHECKING:
     from matgrad.training import Training
@@ -53,11 +53,11 @@ def _table(history: Mapping[str, Sequence]) -> str:
     if not rows:
         return ""
     style = f"{PLAIN};padding:2px 0 2px 16px;text-align:right;white-space:nowrap"
-    lines = [[escape(x) for x in row.values()] for row in rows]
+    lines = [[as_html(x) for x in row.values()] for row in rows]
     if count > FIRST + LAST:
         lines[FIRST:-LAST] = [[muted(f"… {count - FIRST - LAST} more epochs …")]]
     top = f"{style};border-bottom:{LINE};{MUTED};font-weight:normal"
-    return table_html([escape(x) for x in rows[0]], lines, [style] * len(rows[0]), top)
+    return table_html([as_html(x) for x in rows[0]], lines, [style] * len(rows[0]), top)
 
 
 # -- the plots ------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _plot(measure: str, curves: Mapping[str, Curve]) -> str:
 
 def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8, weight: str = "normal") -> str:
     style = f'text-anchor="{anchor}" fill-opacity="{opacity}" font-weight="{weight}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{as_html(text)}</text>'
 
 
 def _ticks(low: float, high: float, count: int) -> list[float]:

@@ -9,7 +9,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
-from html import escape, unescape
+from html import unescape
 from typing import Any, Literal
 from xml.etree.ElementTree import tostring
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.explanation.text import summary
+from matgrad.foundation.writing import as_html
 from matgrad.sparse.matrix import values_of, with_values
 from matgrad.sparse.support import Support
 
@@ -72,7 +73,7 @@ def _table(lines: Iterable[str], style: str) -> str:
 
 def muted(text: str) -> str:
     """Small text that stands back."""
-    return f'<span style="{MUTED};font-size:.85em">{escape(text)}</span>'
+    return f'<span style="{MUTED};font-size:.85em">{as_html(text)}</span>'
 
 
 CELL = f"{PLAIN};padding:1px 6px;text-align:right;white-space:nowrap"
@@ -120,7 +121,7 @@ def picture_html(A: Any, symbol: str = "") -> str:
 
 def size_html(shape: Iterable[Any]) -> str:
     """The sizes of a matrix: ``N × 5``."""
-    return escape(" × ".join(map(str, shape)))
+    return as_html(" × ".join(map(str, shape)))
 
 
 class Entries:
@@ -178,7 +179,7 @@ def _figure(content: str, table: Entries, symbol: str, *, is_cut: bool) -> str:
     name = f"{mathml(symbol)} " if symbol else ""
     caption = f'<div style="margin:0 0 2px">{name}<span style="{MUTED}">{size_html(table.shape)}</span></div>'
     width = "width:0;min-width:max(100%,12em)"  # that of the matrix, unless it is narrow
-    below = f'<div style="{MUTED};font-size:.85em;{width}">{escape(summary(table.matrix))}</div>' if is_cut else ""
+    below = f'<div style="{MUTED};font-size:.85em;{width}">{as_html(summary(table.matrix))}</div>' if is_cut else ""
     return (
         '<div style="display:inline-block;vertical-align:top;margin:4px 20px 8px 0;text-align:left;max-width:100%;'
         f'overflow-x:auto">{caption}{content}{below}</div>'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from html import escape
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from matgrad.explanation.html import LINE, MUTED, PLAIN, mathml, matrix_html, mu
 from matgrad.explanation.text import HEADINGS
 from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
+from matgrad.foundation.writing import as_html
 from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.inspection.latex import latex_equation
 from matgrad.inspection.observing import observed
@@ -50,10 +50,10 @@ def model_html(M: MultilayerPerceptron) -> str:
         sizes, count = f"{layer.input_size} → {layer.output_size}", f"{parameter_count(layer):,}"
         numbers = [density_of(layer), count] if has_density else [count]
         name = f'<span style="padding-left:{path.count(".")}em">{_code(repr(layer))}</span>'
-        lines.append([path, name, _equations_of(layer), sizes, *numbers, escape(layer.optimizer.specification())])
+        lines.append([path, name, _equations_of(layer), sizes, *numbers, as_html(layer.optimizer.specification())])
     total = sum(parameter_count(layer) for _, layer in M.walk())
     lines.append(["", "total", "", *[""] * has_density, "", f"{total:,}", ""])
-    return _page(f"<div><b>{escape(headline(M))}</b></div>{table_html(head, lines, sides, HEAD)}")
+    return _page(f"<div><b>{as_html(headline(M))}</b></div>{table_html(head, lines, sides, HEAD)}")
 
 
 def _equations_of(layer: Layer) -> str:
@@ -76,7 +76,7 @@ def layer_html(layer: Layer) -> str:
     parts = [_folded(_code(f"{i}  {part!r}"), layer_html(part)) for i, part in enumerate(layer.parts(), start=1)]
     documented = (vars(base).get("__doc__") for base in type(layer).__mro__ if not issubclass(Layer, base))
     text = next(filter(None, documented), "").strip().partition("\n\n")[0]
-    definition = re.sub(r"``(.+?)``|`(.+?)`", r"<code>\1\2</code>", escape(text))
+    definition = re.sub(r"``(.+?)``|`(.+?)`", r"<code>\1\2</code>", as_html(text))
     return _page(
         f"<div><b>{_code(repr(layer))}</b> &#160;{muted(properties)}</div>"
         f'<div style="margin:2px 0 6px">{definition}</div>'
@@ -146,7 +146,7 @@ def explained_html(e: Explained) -> str:
     w = e.written
     source = f"{_code(w.source)} &#160;{muted(w.location)}"
     verdict = muted("; ".join([e.verdict.summary, *e.verdict.details]) if e.verdict.details else "")
-    parts = [f"<b>{escape(e.title)}</b>", _math(w.latex), _math(w.numbered), source, verdict]
+    parts = [f"<b>{as_html(e.title)}</b>", _math(w.latex), _math(w.numbered), source, verdict]
     lines = "".join(f'<div style="margin:3px 0">{part}</div>' for part in parts)
     return _page(lines + matrix_html(e.value, w.symbol))
 
@@ -188,4 +188,4 @@ def _folded(summary: str, content: str) -> str:
 
 
 def _code(text: str) -> str:
-    return f'<code style="background:none;color:inherit;padding:0;white-space:pre-wrap">{escape(text)}</code>'
+    return f'<code style="background:none;color:inherit;padding:0;white-space:pre-wrap">{as_html(text)}</code>'

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from html import escape
 from importlib.resources import files
 from string import Formatter, Template
 from typing import Any
@@ -18,7 +17,8 @@ import numpy as np
 from matgrad.explanation.explanation import Explained, Explanation
 from matgrad.explanation.html import mathml
 from matgrad.explanation.writing import definition
-from matgrad.foundation.numbers import preserved_generator
+from matgrad.foundation.numbers import own_generator
+from matgrad.foundation.writing import as_html
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
 from matgrad.program.description import value_as_dictionary
@@ -61,7 +61,7 @@ def _name(layer: Layer) -> str:
         full = layer.specification()
     except ValueError:  # it has none
         return type(layer).__name__.removesuffix("Layer")
-    with suppress(Exception), preserved_generator():  # its constructor may need more
+    with suppress(Exception), own_generator():  # its constructor may need more
         if type(layer)(layer.input_size, layer.output_size).specification() == full:
             return full.partition("(")[0]
     return full
@@ -117,7 +117,7 @@ _SCRIPTS = ("program", "arithmetic", "expressions", "notation", "matrix", "state
 def page(data: Mapping[str, Any]) -> str:
     """The page as HTML, from `page_data(explanation)`."""
     return Template(_text("page.html")).substitute(
-        title=escape(data["title"]),
+        title=as_html(data["title"]),
         style=_text("page.css"),
         font=base64.b64encode((_ASSETS / "stix-two-math.woff2").read_bytes()).decode(),
         # JSON inside a script element, where < would begin a tag

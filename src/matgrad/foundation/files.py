@@ -17,6 +17,7 @@ import numpy as np
 
 from matgrad.foundation import limits
 from matgrad.foundation.limits import check_bytes, check_count, file_limit
+from matgrad.foundation.writing import visible
 
 T = TypeVar("T")
 
@@ -38,18 +39,18 @@ def naming(where: str | Path, problem: str = "", kind: str = "a file of this kin
     """Turn what invalid content makes us or a library raise into a ValueError that begins with its file or part."""
     try:
         yield
+        return
     except ValueError as error:
-        raise ValueError(f"{where}: {problem}{error}") from None
+        reason = f"{problem}{error}"
     except KeyError as error:
-        raise ValueError(f"{where}: {problem}there is no {error}") from None
+        reason = f"{problem}there is no {error}"
     except OSError as error:
         reason = UNREADABLE.get(type(error), f"cannot be read ({error.strerror or error})")
-        raise ValueError(f"{where}: {reason}") from None
     except Exception as error:  # a library may raise anything
         if isinstance(error, MemoryError) or limits.is_out_of_memory(error):
             raise
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ValueError(f"{where}: {problem}not {kind}, or a damaged one ({reason})") from None
+        reason = f"{problem}not {kind}, or a damaged one ({type(error).__name__}: {' '.join(str(error).split())})"
+    raise ValueError(f"{visible(where)}: {visible(' '.join(reason.splitlines()))}") from None
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -73,27 +74,26 @@ def _is_close(x: float, y: Fraction | float) -> bool:
 
 Generator = np.random.Generator
 
-_generator = np.random.default_rng()
+_default = np.random.default_rng()
+_own: ContextVar[Generator | None] = ContextVar("generator", default=None)
 
 
 def manual_seed(seed: int) -> None:
     """Restart the generator of initial weights, supports, dropout seeds and batch orders."""
-    global _generator
-    _generator = np.random.default_rng(seed)
+    global _default
+    _default = np.random.default_rng(seed)
 
 
 def generator() -> Generator:
-    """The generator that is used where none is given."""
-    return _generator
+    """The generator that is used where none is given: inside `own_generator` its own, else that of `manual_seed`."""
+    return _own.get() or _default
 
 
 @contextmanager
-def preserved_generator() -> Iterator[None]:
-    """Restore the generator afterwards, as if it had been neither used nor restarted inside."""
-    global _generator
-    before, state = _generator, _generator.bit_generator.state
+def own_generator(seed: int = 0) -> Iterator[None]:
+    """Draw from a generator with this seed inside, and only in this thread; that of `manual_seed` stays as it is."""
+    token = _own.set(np.random.default_rng(seed))
     try:
         yield
     finally:
-        _generator = before
-        _generator.bit_generator.state = state
+        _own.reset(token)

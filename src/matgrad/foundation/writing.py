@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import html
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -113,11 +115,32 @@ def write_or_rescue(path: Path, write: Callable[[Path], object]) -> str | None:
     return f"{path}: cannot be written ({reason}); it is in {rescued}"
 
 
+def visible(text: object, kept: str = "") -> str:
+    """The text with escapes, such as \\x1b and \\u202e, for what commands a terminal, turns text around or is not seen.
+
+    Names from data, files and plugins are shown so: in terminals, messages, HTML, pictures and CSV files.
+    """
+    escaped = (c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in str(text))
+    return "".join(escaped)
+
+
+def as_html(text: object) -> str:
+    """Text in a page: visible, and without markup."""
+    return html.escape(visible(text, kept="\n\t"))
+
+
+def csv_cell(text: str) -> str:
+    """A name in a CSV file: visible, and with a ' before what a spreadsheet would take as a formula."""
+    is_formula = text.lstrip().startswith(tuple("=+-@")) and re.fullmatch(r"[-+]?[\d.]+([eE][-+]?\d+)?", text) is None
+    return f"'{visible(text)}" if is_formula else visible(text)
+
+
 def columns(lines: Sequence[Sequence[str]], side: str = "<") -> str:
     """Lines of cells in columns, of which the first is aligned on the left, and the others on a side, < or >."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    cells = [[*map(visible, line)] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     forms = [f"{side if k else '<'}{width}" for k, width in enumerate(widths)]
-    return "\n".join("  ".join(map(format, line, forms)).rstrip() for line in lines)
+    return "\n".join("  ".join(map(format, line, forms)).rstrip() for line in cells)
 
 
 @dataclass(frozen=True)
@@ -135,5 +158,5 @@ class Table:
     def markdown(self) -> str:
         """A heading and a table."""
         rule = ["---", *["---:"] * (len(self.headings) - 1)]
-        lines = [f"| {' | '.join(line)} |" for line in (self.headings, rule, *self.rows)]
+        lines = [f"| {' | '.join(map(visible, line))} |" for line in (self.headings, rule, *self.rows)]
         return "\n".join([f"### {self.title}", "", *lines])

@@ -16,11 +16,13 @@ from matgrad.index_notation.expressions import (
     Index,
     Indices,
     Powers,
+    Reversed,
     checked_name,
     color,
     monomial_key,
     monomial_shape,
     of,
+    opposite,
     product,
 )
 
@@ -153,7 +155,12 @@ class Order(Condition):
 
 
 def order(i: Index, j: Index, d: int) -> Expression:
-    """[j - i ≥ d], which is 1 - [i - j ≥ 1 - d]"""
+    """[j - i ≥ d], which is 1 - [i - j ≥ 1 - d], and the same of the opposites of i and j, exchanged"""
     if i == j:
         return ONE if d <= 0 else ZERO
-    return of(Order(i, j, d)) if d >= 1 else ONE - of(Order(j, i, 1 - d))
+    if d < 1:
+        return ONE - order(j, i, 1 - d)
+    is_reversed = isinstance(i, Reversed), isinstance(j, Reversed)
+    if is_reversed == (True, True) or (any(is_reversed) and opposite(j) < i):
+        i, j = opposite(j), opposite(i)
+    return of(Order(i, j, d))

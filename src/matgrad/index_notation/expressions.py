@@ -77,6 +77,37 @@ class Label(Index):
         return Label(self.label, [i.at(indices) for i in self.arguments], self.size)
 
 
+class Reversed(Index):
+    """N + 1 - i, for an index i of size N."""
+
+    inner: Index
+
+    def __new__(cls, i: Index) -> Reversed:
+        """The opposite of an index."""
+        self = super().__new__(cls, f"-{i.name}", i.size)
+        self.inner = i
+        return self
+
+    @property
+    def parts(self) -> tuple[Index, ...]:
+        """Itself."""
+        return (self,)
+
+    @property
+    def free(self) -> frozenset[Index]:
+        """The indices that it depends on."""
+        return self.inner.free
+
+    def at(self, indices: Indices) -> Index:
+        """The opposite of what is put for i."""
+        return opposite(self.inner.at(indices))
+
+
+def opposite(i: Index) -> Index:
+    """N + 1 - i, of which the opposite is i"""
+    return i.inner if isinstance(i, Reversed) else Reversed(i)
+
+
 _NAME = re.compile(r"[^\W_][\w.']*")  # of entries and indices; none of it has a meaning in keys
 _count = count()
 FIRST = Index("1", "1")  # the only index of a size of 1, which is not written
@@ -472,6 +503,8 @@ def color(i: Index, colors: Colors) -> str:
     """What stands for an index in a shape."""
     if isinstance(i, Label):
         return f"{i.label}({','.join(color(k, colors) for k in i.arguments)}):{i.size}"
+    if isinstance(i, Reversed):
+        return f"-{color(i.inner, colors)}"
     return colors.get(i) or f"{i.name}:{i.size}"
 
 
@@ -501,6 +534,8 @@ class Delta(Condition):
     def solved(self, among: Container[Index]) -> Indices | None:
         """What one of these indices, which may be i or j, is where the condition holds: the other one."""
         for k, other in ((self.j, self.i), (self.i, self.j)):
+            if isinstance(k, Reversed):  # i = N + 1 - j
+                k, other = opposite(k), opposite(other)
             if k in among and k not in other.free:
                 return {k: other}
         return None
@@ -516,4 +551,13 @@ class Delta(Condition):
 
 def delta(i: Index, j: Index) -> Expression:
     """[i=j]; of pairs, the product of those of their parts"""
-    return multiplied(of(Delta(k, l)) for k, l in zip(i.parts, j.parts, strict=True) if k != l)
+    return multiplied(_delta(k, l) for k, l in zip(i.parts, j.parts, strict=True) if k != l)
+
+
+def _delta(i: Index, j: Index) -> Expression:
+    """[i=j]; if one of them is reversed, it is the greater one."""
+    if isinstance(j, Reversed):
+        i, j = opposite(i), opposite(j)
+    if isinstance(i, Reversed) and opposite(i) < j:
+        i, j = opposite(j), opposite(i)
+    return of(Delta(i, j))

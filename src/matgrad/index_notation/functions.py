@@ -33,7 +33,7 @@ from matgrad.index_notation.expressions import (
 from matgrad.index_notation.powers import PI, Base, Constant, parts, power, prime_factors
 from matgrad.index_notation.sums import summed
 
-KNOWN = ("exp", "log", "erf", "step", "max")
+KNOWN = ("exp", "log", "erf", "sin", "cos", "step", "max")
 
 
 class Function:
@@ -128,14 +128,19 @@ exp: Function = Function("exp", lambda e: exp(e), _exp, is_positive=True)
 log: Function = Function("log", lambda e: power(e, Fraction(-1)), _log)
 
 
-def _erf(e: Expression) -> Expression | None:
-    """erf(0) = 0, and erf(-e) = -erf(e)"""
-    if not e:
-        return ZERO
-    return None if first_coefficient(e) > 0 else -erf(-e)
+def _odd(f: Callable[[], Function]) -> Callable[[Expression], Expression | None]:
+    """f(0) = 0, and f(-e) = -f(e)"""
+    return lambda e: (None if first_coefficient(e) > 0 else -f()(-e)) if e else ZERO
 
 
-erf: Function = Function("erf", lambda e: power(PI, Fraction(-1, 2)) * exp(-e * e) * 2, _erf)
+def _cos(e: Expression) -> Expression | None:
+    """cos(0) = 1, and cos(-e) = cos(e)"""
+    return (None if first_coefficient(e) > 0 else cos(-e)) if e else ONE
+
+
+erf: Function = Function("erf", lambda e: power(PI, Fraction(-1, 2)) * exp(-e * e) * 2, _odd(lambda: erf))
+sin: Function = Function("sin", lambda e: cos(e), _odd(lambda: sin))
+cos: Function = Function("cos", lambda e: -sin(e), _cos)
 
 
 def tanh(e: Expression) -> Expression:

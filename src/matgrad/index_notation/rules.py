@@ -15,6 +15,8 @@ FUNCTIONS = {  # what their derivatives are
     "exp": "the derivative of exp is exp",
     "log": "the derivative of log is x^(-1)",
     "erf": "the derivative of erf is 2/π^(1/2)·exp(-x^2)",
+    "sin": "the derivative of sin is cos",
+    "cos": "the derivative of cos is -sin",
 }
 
 
@@ -75,7 +77,9 @@ def folded(e: Expression, entry: Entry, definition: Expression) -> Expression:
             if len(pattern.terms) != 1 or m not in e.terms:
                 continue
             ((q, c),), found = pattern.terms.items(), dict(m)
-            if all(f in found and found[f] * p > 0 and abs(found[f]) >= abs(p) for f, p in q):  # q is a part of m
+            # whether q is a part of m; by sizes it can be divided in any case
+            sizes = {f for f, _ in q if isinstance(f, Entry) and f.is_unit}
+            if all(f in sizes or (found.get(f, 0) * p > 0 and abs(found[f]) >= abs(p)) for f, p in q):
                 rest = product((*m, *((f, -p) for f, p in q)))
                 e = e - Expression({m: e.terms[m]}) + (rest * of(entry.at(*at))).scaled(e.terms[m] / c)
                 changed = True

@@ -21,6 +21,7 @@ from matgrad.index_notation.expressions import (
     Factor,
     Index,
     Monomial,
+    Reversed,
     UndefinedError,
     is_natural,
     monomial_key,
@@ -89,6 +90,11 @@ def _closed_term(bound: Bound, m: Monomial) -> Expression:
             opened = [f.opened() for _ in range(int(p))]
             body = multiplied([product(others), *(e for _, e in opened)])
             return summed_over(bound.union(*(indices for indices, _ in opened)), body)
+    for k in bound:  # Σ_k e(k) = Σ_k e(N + 1 - k)
+        if Reversed(k).name in monomial_key(m):
+            turned = substituted(m, {k: Reversed(k)})
+            if _opposites(turned) < _opposites(Expression({m: Fraction(1)})):
+                return summed_over(bound, turned)
     # the indices of denominators last: sums over the others may cancel against them
     last = bound & frozenset[Index]().union(*(f.free for f, _ in _denominators(m)))
     if last and last != bound:
@@ -96,6 +102,12 @@ def _closed_term(bound: Bound, m: Monomial) -> Expression:
         if [_denominators(n) for n in inner.terms] != [_denominators(m)]:
             return summed_over(last, inner)
     return _connected_sums(bound, m)
+
+
+def _opposites(e: Expression) -> tuple[int, str]:
+    """The number of opposites of indices in an expression, and what tells those with the same number apart."""
+    shape = e.shape({i: i.size for i in e.free})
+    return shape.count("-"), shape
 
 
 def _denominators(m: Monomial) -> set[tuple[Factor, Fraction]]:

@@ -16,6 +16,7 @@ from matgrad.index_notation.expressions import (
     Index,
     Label,
     Monomial,
+    Reversed,
     is_natural,
     monomial_key,
 )
@@ -69,6 +70,8 @@ class Text:
         """A factor, with letters for the indices that it binds."""
 
         def name(i: Index) -> str:
+            if isinstance(i, Reversed):
+                return f"-{name(i.inner)}"
             return self.entry(i.label, list(map(name, i.arguments))) if isinstance(i, Label) else names.get(i, i.name)
 
         match f:

@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.conditions import Flag, Order, Step
-from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Index, Label
+from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Index, Label, Reversed
 from matgrad.index_notation.functions import INFINITE, Applied, Maximum
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
 
 Array = np.ndarray[Any, Any]
-FUNCTIONS: dict[str, Callable[[Array], Array]] = {"exp": np.exp, "log": np.log, "erf": np.vectorize(math.erf)}
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "erf": np.vectorize(math.erf, [float]),
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+}
 CONSTANTS = {"π": math.pi, INFINITE.name: 1e30}
 ROUNDING = 1e-12  # a maximum and what it is the maximum of are equal
 
@@ -49,6 +55,8 @@ class Values:
         """The values of an index, along its axis, or of labels."""
         if isinstance(i, Label):
             return np.asarray(self.values[i.label])[tuple(map(self.index, i.arguments))]
+        if isinstance(i, Reversed):
+            return self.sizes[i.size] - 1 - self.index(i.inner)
         return np.arange(self.sizes[i.size]).reshape([-1 if axis == i else 1 for axis in self.axes])
 
     def entries(self, name: str, indices: Sequence[Index]) -> Array:

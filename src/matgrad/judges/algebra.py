@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
-from matgrad.foundation.numbers import generator, preserved_generator
+from matgrad.foundation.numbers import own_generator
 from matgrad.inspection.equations import last_line
 from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.verdicts import Check, crash, gradient_checks, judged, suffixed
@@ -46,8 +46,7 @@ def for_equal_sizes(make: MakeLayer) -> MakeLayer:
 
 def made(make: MakeLayer, training: bool, D: int, K: int) -> Layer:
     """The layer in one of its modes, with the same random weights and the same dropout in every run."""
-    with preserved_generator():
-        generator().bit_generator.state = np.random.default_rng(SEED).bit_generator.state
+    with own_generator(SEED):
         return MultilayerPerceptron([for_equal_sizes(make)(D, K)]).train(training).layers[0]
 
 
@@ -225,7 +224,7 @@ class SymbolicAlgebra(Algebra):
 
     def layer(self, make: MakeLayer, *, training: bool | None = None) -> Layer:
         """The layer with symbols for its matrices and numbers, parts included, by default in its own mode."""
-        with preserved_generator():
+        with own_generator():
             layer, other = self.made(make)
         self.name = type(layer).__name__
         check_layers([layer])

@@ -9,7 +9,7 @@ from typing import Any
 
 from matgrad.callbacks.statistics import MEASURES
 from matgrad.foundation.writing import Table
-from matgrad.runs.reading import Run, printable
+from matgrad.runs.reading import Run
 
 Row = dict[str, Any]  # of a run: its values by name; None is unknown
 
@@ -59,7 +59,7 @@ def table(rows: Sequence[Row]) -> Table:
         words = (value if isinstance(value, str) else json.dumps(value) for value in given.values())
         options = " ".join(f"{name}={_cut(word, OPTION)}" for name, word in zip(given, words, strict=True))
         cells = [row["name"], started, row["data"], _cut(model, MODEL), f"{row['epochs']}", *numbers]
-        lines.append([printable(x) for x in (*cells, f"{row['seconds']:.1f}", f"{row['seed']}", options)])
+        lines.append([*cells, f"{row['seconds']:.1f}", f"{row['seed']}", options])
     return Table(f"{len(rows)} runs" if len(rows) > 1 else "1 run", headings, lines)
 
 

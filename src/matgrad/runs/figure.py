@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.statistics import measure_and_part
+from matgrad.foundation.writing import visible
 from matgrad.inspection.figures import COLOURS, GREY, grid, log_scale, new_figure
-from matgrad.runs.reading import RECORD, Run, printable
+from matgrad.runs.reading import RECORD, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,4 +98,4 @@ def labels(paths: Sequence[Path]) -> list[str]:
     """A short name per run: that of its folder or file; the whole path if another run has the same name."""
     short = [path.parent.name or path.name if path.name == RECORD else path.name for path in paths]
     names = [name if short.count(name) == 1 else str(path) for name, path in zip(short, paths, strict=True)]
-    return [printable(name).replace("$", r"\$") for name in names]
+    return [visible(name).replace("$", r"\$") for name in names]

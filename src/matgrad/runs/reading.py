@@ -64,11 +64,6 @@ def read_run(path: Path) -> Run:
         return Run(path, _rows(enumerate(record.epochs, 1)), record)
 
 
-def printable(text: str) -> str:
-    """The string on one line, without what could command a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 # -- rows: the number of a line, and its values by name -------------------------------------------
 
 

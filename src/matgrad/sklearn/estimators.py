@@ -20,7 +20,7 @@ from matgrad.backends.base import DTYPES
 from matgrad.callbacks import Callback
 from matgrad.callbacks.methods import create_method, starts_dense
 from matgrad.datasets.checking import checked_weights
-from matgrad.foundation.numbers import check_size, manual_seed, preserved_generator
+from matgrad.foundation.numbers import check_size, own_generator
 from matgrad.learning_rate import create_scheduler
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.softmax_functions import stable_log_softmax, stable_softmax
@@ -107,8 +107,7 @@ class Perceptron(BaseEstimator):
         sizes = parse_numbers(self.hidden_layer_sizes, "hidden_layer_sizes")
         hidden = [ACTIVATIONS.get(item, item) for item in split_items(self.activation, "activation")]
         hidden = hidden * len(sizes) if len(hidden) == 1 else hidden
-        with preserved_generator():  # of the user; the package draws from one of the estimator
-            manual_seed(self._seed())
+        with own_generator(self._seed()):
             self.model_: MultilayerPerceptron = create_model(
                 [*hidden, "Linear"],
                 [self.n_features_in_, *sizes, outputs],
@@ -122,8 +121,7 @@ class Perceptron(BaseEstimator):
         """Train the model for more epochs on (X, T, s), where s may be None; `held` are those to validate with."""
         X, T, s = data
         method, schedule, start = self._method(), create_scheduler(self.learning_rate), self.n_iter_
-        with preserved_generator():  # of the user; the package draws from one of the estimator
-            manual_seed(self._seed())
+        with own_generator(self._seed()):
             history = self.model_.fit(
                 X,
                 T,

@@ -10,7 +10,7 @@ from typing import Any
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.foundation.limits import LAYERS as MOST_LAYERS
 from matgrad.foundation.limits import check_bytes, check_count
-from matgrad.foundation.numbers import check_size, preserved_generator
+from matgrad.foundation.numbers import check_size, own_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
@@ -164,7 +164,8 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     renewed = {renew for rate, renew in zip(rates, renewals, strict=True) if rate} or {"step"}
     densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
     for i, layer in enumerate(M.layers, start=1):
-        if layer.parts() or type(layer).__module__.partition(".")[0] != "matgrad":
+        _check_names(f"layer {i}, {layer!r}", layer)
+        if layer.parts() or not _is_builtin(layer):
             _check_specification(f"layer {i}, {layer!r}", layer)
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
@@ -180,13 +181,31 @@ def _dropout(layer: LinearLayer) -> tuple[float, str]:
     return (layer.dropout, layer.renew) if isinstance(layer, LinearDropoutLayer) else (0.0, "step")
 
 
+def _is_builtin(thing: object) -> bool:
+    """Whether a thing is of a class of the package."""
+    return type(thing).__module__.partition(".")[0] == "matgrad"
+
+
+def _check_names(name: str, layer: Layer) -> None:
+    """Raise if a user's layer, part or activation function is called what another class is found by."""
+    for _, part in layer.walk():
+        things: list[tuple[str, object]] = [(part.specification(), part)]
+        if isinstance(part, ActivationLayer):
+            things.append((repr(part.act), part.act))
+        for specification, thing in things:
+            found = {**LAYERS, **ACTIVATIONS}.get(parse_call(specification).name)
+            if found not in (None, type(thing)) and not _is_builtin(thing):
+                what = f"{specification!r} is the specification of {type(thing).__qualname__}"
+                raise ValueError(f"{name}: {what}, but that names {found.__module__}.{found.__qualname__}")
+
+
 def _check_specification(name: str, layer: Layer) -> None:
     """Raise if a layer differs from the one its specification makes."""
     specification = layer.specification()
     dropouts = [_dropout(x) for _, x in layer.walk() if isinstance(x, LinearLayer)]
     rows = ((*dropout, None) for dropout in chain(dropouts, repeat((0.0, "step"))))
     try:
-        with preserved_generator():
+        with own_generator():
             made = _create_layer(specification, type(layer), layer.input_size, layer.output_size, rows)
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None

@@ -12,7 +12,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import State
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.support import Support
+from matgrad.specifications.origins import Origin, check_origins
 from matgrad.storage.models import INDEX, model_description, model_tensors, read_description, replace_state
 
 FORMAT = 1
@@ -50,6 +51,7 @@ class RunState:
     order: dict[str, Any] | None  # the generator of the order of the examples, before it gave that of this epoch
     generator: dict[str, Any]  # the generator that is used where none is given
     callbacks: list[tuple[str, dict[str, Any]]]  # the state of each callback that has one, after its name
+    plugins: dict[str, dict[str, Origin]] = field(default_factory=dict)  # of the 'model', and of its 'training'
 
 
 @dataclass
@@ -70,6 +72,7 @@ class Checkpoint:
             for key in KEYS:
                 if key in found and (known := self.model.get(key, found[key])) != found[key]:
                     raise ValueError(f"its model has {key} {known}, but this one has {key} {found[key]}")
+            check_origins(self.run.plugins.get("model", {}), (layer for _, layer in M.walk()))
             replace_state(M, self.state, is_whole=True)
 
 

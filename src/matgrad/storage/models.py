@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -34,10 +35,12 @@ from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import SUPPORT, State, matrices_of, supports_of
+from matgrad.loss_functions import LOSSES
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model, model_bytes, model_specification
+from matgrad.specifications.origins import Origin, check_origins, origins
 
 FORMAT = 1
 DAMAGED = "the model description is damaged: "
@@ -68,6 +71,8 @@ class Information(TypedDict, total=False):
     normalize: str | None
     normalize_targets: str | None
     first_index: int | None
+    plugins: dict[str, Origin]  # of the classes of its layers and activation functions
+    loss_plugins: dict[str, Origin]
 
 
 def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mapping[str, Any] | None = None) -> None:
@@ -109,6 +114,9 @@ def model_description(M: MultilayerPerceptron, more: Mapping[str, Any] | None = 
             information[name] = normalization.kind
     if M.features is not None:
         information["features"] = asdict(M.features)
+    for name, things in _definitions(M, information).items():
+        if found := origins(things):
+            information[name] = found
     try:
         model = model_specification(M)
     except ValueError as error:
@@ -129,18 +137,29 @@ def load(path: str | Path) -> MultilayerPerceptron:
     if "problem" in model:
         raise OnlyWeightsError(f"{path}: {model['problem']}; make the model and use mg.load_weights")
     with naming(path):
-        wanted = model_bytes(model["layers"], model["sizes"], model.get("densities", 1))
+        with _plugins_named(information):
+            wanted = model_bytes(model["layers"], model["sizes"], model.get("densities", 1))
         check_bytes(wanted, f"the model with sizes {model['sizes']}", file_limit(path))
-        try:
+        with _plugins_named(information):
             M = create_model(**model)
-        except ValueError as error:
-            raise ValueError(f"{error} (a layer of your own needs its --plugin or mg.load_plugin)") from None
         if any(A.dtype == np.float64 for name, A in content.items() if not name.startswith("extra.")):
             M.to(dtype="float64")
         _fill(M, content)
         M.normalization = _normalization(content, information, "", M.layers[0].input_size)
         M.target_normalization = _normalization(content, information, "target_", M.layers[-1].output_size)
     return with_information(M, information, path)
+
+
+@contextmanager
+def _plugins_named(information: Mapping[str, Any]) -> Iterator[None]:
+    """Errors inside, such as an unknown layer, say which plugins a file needs."""
+    try:
+        yield
+    except ValueError as error:
+        plugins = information.get("plugins", {}).values()
+        known = ", ".join({f"{x['plugin']!r} with the SHA-256 {x['sha256']!r}" for x in plugins})
+        needed = f"the plugin {known}" if known else "its plugin"
+        raise ValueError(f"{error} (a layer of your own needs {needed}: --plugin or mg.load_plugin)") from None
 
 
 def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], path: str | Path) -> MultilayerPerceptron:
@@ -155,8 +174,17 @@ def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], pa
         M.features = None if features is None else Features.from_json(features)
         if M.features is not None and M.features.size != D:
             raise ValueError(f"the features have {M.features.size} columns, expected {D} as the model has inputs")
-    M.information = {name: x for name, x in information.items() if name != "results"}
+        definitions = _definitions(M, information)
+        for name, things in definitions.items():  # a loss is needed where it is used
+            check_origins(information.get(name, {}), things, are_all_needed=name == "plugins")
+    M.information = {name: x for name, x in information.items() if name not in ("results", *definitions)}
     return M
+
+
+def _definitions(M: MultilayerPerceptron, information: Mapping[str, Any]) -> dict[str, list[object]]:
+    """What plugins may have defined of a model, by the name that the origins have in its information."""
+    loss = LOSSES.get(str(information.get("loss")).partition("(")[0])
+    return {"plugins": [layer for _, layer in M.walk()], "loss_plugins": [loss]}
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:

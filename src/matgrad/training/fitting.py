@@ -26,6 +26,7 @@ from matgrad.loss_functions import (
     check_probabilities,
     create_loss,
     default_loss,
+    loss_name,
     number_of_classes,
 )
 from matgrad.training.run import BATCH_SIZE, EPOCHS, LEARNING_RATE, Data, History, Training, checked_callbacks
@@ -141,7 +142,7 @@ def fit(
     own += [default_report()] if verbose else []
     run = Training(M, loss, data, epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
     M.normalization, M.target_normalization = inputs, targets
-    known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
+    known, M.information = M.information, {**M.information, "loss": loss_name(loss), "classes": classes}
     try:
         return run.train(own, resume)
     finally:

@@ -28,6 +28,7 @@ from matgrad.layers.state import State
 from matgrad.learning_rate import checked_rate
 from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, check_weighable
 from matgrad.optimizers import CompositeOptimizer
+from matgrad.specifications.origins import check_origins, origins
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
 from matgrad.training.fingerprint import fingerprint_of_batch, fingerprint_of_epoch, fingerprint_of_run
 
@@ -132,7 +133,7 @@ class Training:
         `resume` is a checkpoint from which it goes on, or a folder of them. Ctrl-C ends it with KeyboardInterrupt.
         """
         if resume is not None:
-            self._restore(find_checkpoint(resume))
+            self._restore(find_checkpoint(resume), checked_callbacks(callbacks))
         self._step = TrainingStep(self.M, self.loss, self.clip_norm, compiled=self.compiled)
         self.group.asked = self.group.heard = Request.NONE
         own = [*checked_callbacks(callbacks), Interruption()]
@@ -387,14 +388,20 @@ class Training:
             order=self._order if is_partial else _generator_of(self.data),
             generator=dict(generator().bit_generator.state),
             callbacks=[(type(callback).__name__, callback.state(self)) for callback in self.callbacks],
+            plugins={
+                "model": origins(layer for _, layer in self._model.walk()),
+                "training": origins([self.loss, *self.callbacks]),
+            },
         )
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
+    def _restore(self, checkpoint: Checkpoint, callbacks: Sequence[Callback]) -> None:
         """Go on from a checkpoint."""
         if self.epochs < checkpoint.run.epoch:
             expected = f"expected as many epochs or more, found {self.epochs}"
             raise ValueError(f"{checkpoint.path}: {checkpoint.run.epoch} epochs are done, {expected}")
         checkpoint.restore(self._model)
+        with naming(checkpoint.path):
+            check_origins(checkpoint.run.plugins.get("training", {}), [self.loss, *callbacks], are_all_needed=False)
         for name, now in self._settings().items():
             if (before := checkpoint.run.settings.get(name, now)) != now:
                 warnings.warn(f"the run in the checkpoint had {name} {before}, and is resumed with {now}", stacklevel=3)

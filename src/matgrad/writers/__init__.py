@@ -1,0 +1,4 @@
+"""Writers for foreign code: programs of PyTorch and JAX in index notation, and their gradients proved or refuted."""
+
+from matgrad.writers.proving import prove as prove
+from matgrad.writers.verdicts import Verdict as Verdict

@@ -1,0 +1,569 @@
+"""What tensors of frameworks are computed with, by the names of PyTorch, on tensors of index notation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+from matgrad.index_notation import functions
+from matgrad.index_notation.conditions import order, positive
+from matgrad.index_notation.expressions import Expression, Index, Label, as_expression, delta, new_index, opposite
+from matgrad.index_notation.functions import cos, erf, exp, log, sin, sqrt, tanh
+from matgrad.index_notation.sums import summed_over
+from matgrad.writers.sizes import ShapeError, Size, UnsupportedError, atoms_of, shown
+from matgrad.writers.tensors import (
+    MINUS_INFINITY,
+    Part,
+    Tensor,
+    axis,
+    broadcast,
+    counted,
+    greatest,
+    index,
+    keys,
+    lift,
+    positions,
+)
+
+HALF = Fraction(1, 2)
+
+
+# -- functions of numbers ------------------------------------------------------------------------
+
+
+def sign(e: Expression) -> Expression:
+    """[e > 0] - [-e > 0]"""
+    return positive(e) - positive(-e)
+
+
+def sigmoid(e: Expression) -> Expression:
+    """1 / (1 + e^-x)"""
+    return 1 / (1 + exp(-e))
+
+
+def softplus(e: Expression) -> Expression:
+    """log(1 + e^x)"""
+    return log(1 + exp(e))
+
+
+def clipped(e: Expression, low: Any, high: Any) -> Expression:
+    """The number between two others that is the nearest."""
+    e = e if low is None else greatest(e, low)
+    return e if high is None else -greatest(-e, -high)
+
+
+FUNCTIONS: dict[str, Callable[[Expression], Expression]] = {
+    "exp": exp,
+    "log": log,
+    "erf": erf,
+    "sin": sin,
+    "cos": cos,
+    "tanh": tanh,
+    "sqrt": sqrt,
+    "sigmoid": sigmoid,
+    "abs": lambda e: e * sign(e),
+    "sign": sign,
+    "neg": lambda e: -e,
+    "square": lambda e: e * e,
+    "rsqrt": lambda e: e**-HALF,
+    "reciprocal": lambda e: 1 / e,
+    "expm1": lambda e: exp(e) - 1,
+    "log1p": lambda e: log(1 + e),
+    "log2": lambda e: log(e) / log(as_expression(2)),
+    "exp2": lambda e: exp(e * log(as_expression(2))),
+    "erfc": lambda e: 1 - erf(e),
+    "sinh": lambda e: (exp(e) - exp(-e)) / 2,
+    "cosh": lambda e: (exp(e) + exp(-e)) / 2,
+    "relu": lambda e: e * positive(e),
+    "relu6": lambda e: clipped(e, as_expression(0), as_expression(6)),
+    "silu": lambda e: e * sigmoid(e),
+    "mish": lambda e: e * tanh(softplus(e)),
+    "softsign": lambda e: e / (1 + e * sign(e)),
+    "logsigmoid": lambda e: -softplus(-e),
+    "hardsigmoid": lambda e: clipped(e / 6 + HALF, as_expression(0), as_expression(1)),
+    "hardswish": lambda e: e * clipped(e / 6 + HALF, as_expression(0), as_expression(1)),
+    "logical_not": lambda e: 1 - e,
+}
+
+
+def elementwise(f: Callable[[Expression], Expression]) -> Callable[..., Tensor]:
+    """f, entry by entry."""
+    return lambda x: lift(x).map(f)
+
+
+def by_sign(x: Any, f: Callable[..., Expression], *others: Any) -> Tensor:
+    """f(x, [x > 0], …), entry by entry"""
+    return lift(x).map(lambda e, *more: f(e, positive(e), *more), *others)
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x·Φ(x), or its approximation by tanh"""
+    if approximate == "none":
+        return x.map(lambda e: e * (1 + erf(e / sqrt(as_expression(2)))) / 2)
+    c = functions.exact(math.sqrt(2 / math.pi))
+    return x.map(lambda e: e * (1 + tanh(c * (e + functions.exact(0.044715) * e * e * e))) / 2)
+
+
+def leaky_relu(x: Tensor, negative_slope: Any = 0.01) -> Tensor:
+    """x if x > 0, otherwise c·x"""
+    return by_sign(x, lambda e, s, c: e * s + c * e * (1 - s), negative_slope)
+
+
+def elu(x: Tensor, alpha: Any = 1.0) -> Tensor:
+    """x if x > 0, otherwise α·(e^x - 1)"""
+    return by_sign(x, lambda e, s, a: e * s + a * (exp(e) - 1) * (1 - s), alpha)
+
+
+def softplus_(x: Tensor, beta: Any = 1, threshold: float = 20) -> Tensor:
+    """log(1 + e^βx) / β"""
+    return (x * beta).map(softplus) / beta
+
+
+def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Between two numbers."""
+    x = lift(x) if min is None else lift(x).map(greatest, min)
+    return x if max is None else -(-x).map(greatest, -lift(max))
+
+
+# -- conditions ----------------------------------------------------------------------------------
+
+
+def compared(
+    x: Any, y: Any, f: Callable[[Expression], Expression], of_indices: Callable[[Index, Index], Any]
+) -> Tensor:
+    """Whether x - y is what f says, or, of labels and positions, what is said of indices."""
+    a, b = lift(x), lift(y)
+    if not a.is_index and not b.is_index:
+        return a.map(lambda p, q: f(p - q), b, is_bool=True)
+    if a.is_index and b.is_index:
+        dims = broadcast(a.dims, b.dims)
+        found = of_indices(*(t.data[()] for t in (a, b)))
+        return Tensor(dims, dict.fromkeys(keys(dims), found), is_bool=True)
+    number, place = (b, a.data[()]) if a.is_index else (a, b.data[()])
+    c = None if number.scalar is None else number.scalar.constant
+    if c is None or c >= 0 or not isinstance(place, Label):
+        raise UnsupportedError("a comparison of labels or positions with numbers")
+    return Tensor((a if a.is_index else b).dims, {(): f(as_expression(1 if a.is_index else -1))}, is_bool=True)
+
+
+def not_before(j: Index, i: Index) -> Expression:
+    """[j ≥ i]"""
+    return order(i, j, 0)
+
+
+def same(i: Index, j: Index) -> Expression:
+    """[i = j]"""
+    if i.size != j.size:
+        raise ShapeError(f"positions below {i.size} and {j.size} are compared")
+    return delta(i, j)
+
+
+def is_zero(e: Expression) -> Expression:
+    """[e = 0]"""
+    return 1 - positive(e) - positive(-e)
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], Tensor]] = {
+    "gt": lambda x, y: compared(x, y, positive, lambda i, j: 1 - not_before(j, i)),
+    "lt": lambda x, y: compared(x, y, lambda e: positive(-e), lambda i, j: 1 - not_before(i, j)),
+    "ge": lambda x, y: compared(x, y, lambda e: 1 - positive(-e), not_before),
+    "le": lambda x, y: compared(x, y, lambda e: 1 - positive(e), lambda i, j: not_before(j, i)),
+    "eq": lambda x, y: compared(x, y, is_zero, same),
+    "ne": lambda x, y: compared(x, y, lambda e: 1 - is_zero(e), lambda i, j: 1 - same(i, j)),
+}
+
+
+def finite_or_not(x: Any) -> Any:
+    """-∞ for a number that stands for it, where something is masked."""
+    return -math.inf if isinstance(x, int | float) and x <= MINUS_INFINITY else x
+
+
+def where(condition: Tensor, x: Any, y: Any) -> Tensor:
+    """x where the condition holds, otherwise y."""
+    return condition.where(finite_or_not(x), finite_or_not(y))
+
+
+def tril(x: Any, diagonal: int = 0) -> Tensor:
+    """Zeros above a diagonal: [i + d ≥ j]·x_ij"""
+    x = lift(x)
+    j, i = (index(x.dims, (d, 0)) for d in (0, 1))
+    if [len(d) for d in x.dims[-2:]] != [1, 1] or counted(x.dims[-2:]):
+        raise UnsupportedError(f"triangles of shape {shown(x.dims)}")
+    return Tensor(x.dims, {k: e * order(j, i, -diagonal) for k, e in x.data.items()}, x.is_bool)
+
+
+def triu(x: Any, diagonal: int = 0) -> Tensor:
+    """Zeros below a diagonal."""
+    x = lift(x)
+    return Tensor(x.dims, (x - tril(x, diagonal - 1)).data, x.is_bool)
+
+
+# -- reductions ----------------------------------------------------------------------------------
+
+
+def var(x: Tensor, dim: Any = None, unbiased: bool = True, *, correction: Any = None, keepdim: bool = False) -> Tensor:
+    """Σ (x - μ)² / (n - 1), or with another correction than 1"""
+    c = int(unbiased) if correction is None else correction
+    d = x - x.mean(dim, True)
+    return (d * d).sum(dim, keepdim) / (lift(x.count(dim)) - c)
+
+
+def norm(x: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, ord: Any = None) -> Tensor:
+    """(Σ |x|^p)^(1/p), for p = 1 or 2"""
+    p = p if ord is None else ord
+    if p in (1, 2, "fro", None):
+        return x.map(FUNCTIONS["abs"]).sum(dim, keepdim) if p == 1 else (x * x).sum(dim, keepdim).map(sqrt)
+    raise UnsupportedError(f"the norm {p}")
+
+
+def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """log Σ e^x"""
+    return x.map(exp).sum(dim, keepdim).map(log)
+
+
+def softmax(x: Tensor, dim: int = -1, _stacklevel: int = 3) -> Tensor:
+    """e^x / Σ e^x"""
+    e = x.map(exp)
+    return e / e.sum(dim, True)
+
+
+def log_softmax(x: Tensor, dim: int = -1, _stacklevel: int = 3) -> Tensor:
+    """x - log Σ e^x"""
+    return x - logsumexp(x, dim, True)
+
+
+def cumsum(x: Tensor, dim: int) -> Tensor:
+    """Σ_k [k ≤ j]·x_k"""
+    d = axis(x.dims, dim)
+    if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str):
+        raise UnsupportedError(f"a cumulative sum over a size {Size(x.dims[d])}")
+    j = index(x.dims, (len(x.dims) - 1 - d, 0))
+    k = new_index(j.size)
+    return x.map(lambda e: summed_over([k], order(k, j, 0) * e.substituted({j: k})))
+
+
+def flip(x: Tensor, *dims: Any) -> Tensor:
+    """x_-i: the entries of dimensions in the other order"""
+    for d in (axis(x.dims, d) for d in flat(dims)):
+        if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str):
+            raise UnsupportedError(f"the opposite order of a size {Size(x.dims[d])}")
+        i = index(x.dims, (len(x.dims) - 1 - d, 0))
+        x = Tensor(x.dims, {k: e.substituted({i: opposite(i)}) for k, e in x.data.items()}, x.is_bool)
+    return x
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Σ of a product, by its letters"""
+    tensors = flat(operands)
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    names = left.split(",")
+    if not arrow:
+        letters = "".join(names)
+        right = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    if "." in equation or any(len(set(n)) != len(n) for n in (*names, right)) or len(names) != len(tensors):
+        raise UnsupportedError(f"einsum {equation}")
+    letters = right + "".join(sorted(set("".join(names)) - set(right)))
+    sizes: dict[str, Any] = {}
+    factors = []
+    for own, x in zip(names, tensors, strict=True):
+        if len(own) != len(x.dims):
+            raise ShapeError(f"einsum {equation} of {shown(x.dims)}")
+        for c, d in zip(own, x.dims, strict=True):
+            if sizes.setdefault(c, d) != d:
+                raise ShapeError(f"einsum {equation}: {c} is {Size(sizes[c])} and {Size(d)}")
+        ordered = x.permute([own.index(c) for c in letters if c in own])
+        factors.append(ordered.reshape(*(Size(sizes[c]) if c in own else 1 for c in letters)))
+    gone = list(range(len(right), len(letters)))
+    result = reduce(lambda a, b: a * b, factors)
+    return result.sum(gone) if gone else result
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x·wᵀ + b"""
+    return x @ weight.swapped() if bias is None else x @ weight.swapped() + bias
+
+
+def rms_norm(x: Tensor, shape: Sequence[Any], weight: Any = None, eps: Any = None) -> Tensor:
+    """x / √(mean x² + ε)·w"""
+    if eps is None:
+        raise UnsupportedError("rms_norm without eps, which depends on the dtype")
+    dims = list(range(-len(shape), 0))
+    y = x * ((x * x).mean(dims, True) + eps).map(FUNCTIONS["rsqrt"])
+    return y if weight is None else y * weight
+
+
+def layer_norm(x: Tensor, shape: Sequence[Any], weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Tensor:
+    """(x - μ) / √(σ² + ε)·w + b"""
+    dims = list(range(-len(shape), 0))
+    s = (var(x, dims, correction=0, keepdim=True) + eps).map(FUNCTIONS["rsqrt"])
+    y = (x - x.mean(dims, True)) * s
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+# -- losses --------------------------------------------------------------------------------------
+
+
+def reduced(x: Tensor, reduction: str) -> Tensor:
+    """The mean, the sum, or as it is."""
+    if reduction not in ("mean", "sum", "none"):
+        raise UnsupportedError(f"the reduction {reduction}")
+    return x if reduction == "none" else x.sum() if reduction == "sum" else x.mean()
+
+
+def nll_loss(x: Tensor, t: Tensor, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
+    """-x_t"""
+    d = 0 if len(x.dims) == 1 else 1
+    return reduced(-squeezed(gather(x, d, t.unsqueeze(d)), d), reduction)
+
+
+def squeezed(x: Tensor, d: int) -> Tensor:
+    """Without a dimension of size 1."""
+    return x.reshape(*(n for i, n in enumerate(x.sizes) if i != d))
+
+
+def cross_entropy(
+    x: Tensor, t: Tensor, ignore_index: int = -100, reduction: str = "mean", label_smoothing: Any = 0.0
+) -> Tensor:
+    """-Σ_k t_k·log softmax(x)_k, for labels or distributions t"""
+    d = 0 if len(x.dims) == 1 else 1
+    y = log_softmax(x, d)
+    of_labels = -squeezed(gather(y, d, t.unsqueeze(d)), d) if t.is_index else -(y * t).sum(d)
+    if label_smoothing:
+        uniform = -y.mean(d) if t.is_index else -y.mean(d) * t.sum(d)
+        of_labels = of_labels * (1 - lift(label_smoothing)) + uniform * label_smoothing
+    if t.is_index or reduction != "mean":
+        return reduced(of_labels, reduction)
+    return of_labels.sum() / of_labels.count()
+
+
+def binary_cross_entropy_with_logits(x: Tensor, t: Tensor, reduction: str = "mean") -> Tensor:
+    """log(1 + e^x) - x·t"""
+    return reduced(x.map(softplus) - x * t, reduction)
+
+
+def huber_loss(x: Tensor, t: Tensor, reduction: str = "mean", delta: Any = 1.0) -> Tensor:
+    """d²/2 for |d| ≤ δ, otherwise δ·(|d| - δ/2), for d = x - t"""
+    d = x - t
+    a = d.map(FUNCTIONS["abs"])
+    return reduced(COMPARISONS["le"](a, delta).where(d * d / 2, (a - lift(delta) / 2) * delta), reduction)
+
+
+def smooth_l1_loss(x: Tensor, t: Tensor, reduction: str = "mean", beta: Any = 1.0) -> Tensor:
+    """Huber's loss / β"""
+    return huber_loss(x, t, reduction, beta) / beta
+
+
+def kl_div(x: Tensor, t: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """t·(log t - x)"""
+    losses = t.map(exp) * (t - x) if log_target else t * (t.map(log) - x)
+    return losses.sum() / Size(x.dims[0]) if reduction == "batchmean" else reduced(losses, reduction)
+
+
+def cosine_similarity(x: Tensor, y: Tensor, dim: int = 1, eps: Any = 1e-8) -> Tensor:
+    """x·y / (max(|x|, ε)·max(|y|, ε))"""
+    return (x * y).sum(dim) / (clamp(norm(x, 2, dim), eps) * clamp(norm(y, 2, dim), eps))
+
+
+# -- labels --------------------------------------------------------------------------------------
+
+
+def label(t: Tensor) -> Index:
+    """The index that the entries of a tensor of labels or positions are."""
+    if not t.is_index:
+        raise UnsupportedError('indexing with a tensor that does not have labels: give its range, such as t="N < K"')
+    return t.data[()]
+
+
+def one_hot(t: Tensor, number: Any = -1) -> Tensor:
+    """[t_i = k]"""
+    k = label(t.unsqueeze(-1))
+    dims = (*t.dims, (k.size,))
+    if isinstance(number, Size) and number.atoms != (k.size,):
+        raise ShapeError(f"one_hot of labels below {k.size} with {number} classes")
+    return Tensor(dims, {(): same(k, index(dims, (0, 0)))})
+
+
+def _axis_index(x: Tensor, d: int) -> Index:
+    """The index of a dimension that labels can stand for."""
+    if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str):
+        raise UnsupportedError(f"labels for a size {Size(x.dims[d])}")
+    return index(x.dims, (len(x.dims) - 1 - d, 0))
+
+
+def _labeled(k: Index, t: Tensor) -> Index:
+    """The label for an index of the same size."""
+    if label(t).size != k.size:
+        raise ShapeError(f"labels below {label(t).size} for a size {k.size}")
+    return label(t)
+
+
+def gather(x: Tensor, dim: int, t: Tensor) -> Tensor:
+    """x_ij with t_ij for an index"""
+    d = axis(x.dims, dim)
+    others = [x.dims[i] == t.dims[i] for i in range(len(x.dims)) if i != d] if len(t.dims) == len(x.dims) else [False]
+    if not all(others):
+        raise UnsupportedError(f"gather from {shown(x.dims)} with labels {shown(t.dims)}")
+    k = _axis_index(x, d)
+    return Tensor(t.dims, {key: e.substituted({k: _labeled(k, t)}) for key, e in x.data.items()})
+
+
+def taken(x: Tensor, labels: Sequence[Tensor]) -> Tensor:
+    """x[t, …], with labels or positions for its first dimensions"""
+    rest, dims = x.dims[len(labels) :], broadcast(*(t.dims for t in labels))
+    wide = [t.reshape(*t.sizes, *[1] * len(rest)) for t in labels]
+    ks = [_axis_index(x, d) for d in range(len(labels))]
+    names = {k: _labeled(k, t) for k, t in zip(ks, wide, strict=True)}
+    return Tensor((*dims, *rest), {key: e.substituted(names) for key, e in x.data.items()})
+
+
+def scattered(x: Tensor, dim: int, t: Tensor, source: Any, add: bool) -> Tensor:
+    """x with entries of a source put, or added, at labels"""
+    d = axis(x.dims, dim)
+    if len(t.dims) != len(x.dims) or t.dims[d]:
+        raise UnsupportedError(f"scatter to {shown(x.dims)} at labels {shown(t.dims)}")
+    k = _axis_index(x, d)
+    hot = Tensor(broadcast(t.dims, x.dims), {(): same(_labeled(k, t), k)})
+    return x + hot * source if add else x * (1 - hot) + hot * source
+
+
+def index_add(x: Tensor, dim: int, t: Tensor, source: Tensor, alpha: Any = 1) -> Tensor:
+    """x_k + Σ_i [t_i = k]·s_i"""
+    d, n = axis(x.dims, dim), len(x.dims)
+    hot = one_hot(t).swapped().reshape(*x.sizes[d : d + 1], *t.sizes, *[1] * (n - 1 - d))
+    if len(t.dims) != 1 or source.dims != (*x.dims[:d], t.dims[0], *x.dims[d + 1 :]):
+        raise ShapeError(f"index_add of {shown(source.dims)} to {shown(x.dims)} at {shown(t.dims)}")
+    return x + (hot * source.unsqueeze(d)).sum(d + 1) * alpha
+
+
+# -- shapes --------------------------------------------------------------------------------------
+
+
+def flat(arguments: Sequence[Any]) -> list[Any]:
+    """Arguments that may be given as one list."""
+    one = len(arguments) == 1 and isinstance(arguments[0], tuple | list)
+    return list(arguments[0] if one else arguments)
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of equal parts, one after the other."""
+    dims = tensors[0].dims
+    d, n = axis(dims, dim), len(dims)
+    parts: list[Tensor] = []
+    for x in tensors:
+        own = x.dims[d]
+        is_parted = bool(own) and isinstance(own[0], int)
+        parts += [Part((n - 1 - d, 0), i, i + 1).get(x) for i in range(int(own[0]))] if is_parted else [x]
+    return stacked(parts, d, merged=True)
+
+
+def stacked(parts: Sequence[Tensor], d: int, merged: bool) -> Tensor:
+    """Tensors of one shape as parts of a dimension, a new one or one that is there."""
+    shapes = {x.dims for x in parts}
+    if len(shapes) > 1:
+        raise UnsupportedError(f"tensors of {' and '.join(map(shown, shapes))} together: a sum of sizes")
+    views = [x if merged else x.unsqueeze(d) for x in parts]
+    dims, n = views[0].dims, len(views[0].dims)
+    new = (*dims[:d], (len(parts), *dims[d]), *dims[d + 1 :])
+    result = Tensor(new, {})
+    for i, x in enumerate(views):
+        result = Part((n - 1 - d, 0), i, i + 1).put(result, x)
+    return result if len(parts) > 1 else views[0]
+
+
+def expanded(x: Tensor, shape: Sequence[Any]) -> list[Any]:
+    """The dimensions that are meant by those of expand, where -1 is that of x."""
+    n = len(shape) - len(x.dims)
+    if n < 0:
+        raise ShapeError(f"{shown(x.dims)} expanded to ({', '.join(map(str, shape))})")
+    return [x.dims[i - n] if isinstance(s, int) and s == -1 else atoms_of(s) for i, s in enumerate(shape)]
+
+
+def full(shape: Sequence[Any], value: Any) -> Tensor:
+    """A number, repeated."""
+    return lift(value).broadcast_to([atoms_of(n) for n in shape])
+
+
+def like(x: Tensor, value: Any) -> Tensor:
+    """A number, in the shape of a tensor."""
+    return lift(value).broadcast_to(x.dims)
+
+
+def diagonal_matrix(n: Any) -> Tensor:
+    """[i = j]"""
+    return COMPARISONS["eq"](positions(n).unsqueeze(1), positions(n))
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: elementwise(f) for name, f in FUNCTIONS.items()},
+    **COMPARISONS,
+    "add": lambda x, y, alpha=1: lift(x) + (y if isinstance(alpha, int) and alpha == 1 else lift(y) * alpha),
+    "sub": lambda x, y, alpha=1: lift(x) - (y if isinstance(alpha, int) and alpha == 1 else lift(y) * alpha),
+    "mul": lambda x, y: lift(x) * y,
+    "div": lambda x, y: lift(x) / y,
+    "pow": lambda x, p: lift(x) ** p,
+    "matmul": lambda x, y: x @ y,
+    "outer": lambda x, y: x.unsqueeze(1) * y.unsqueeze(0),
+    "addmm": lambda b, x, y, beta=1, alpha=1: lift(b) * beta + x @ y * alpha,
+    "addcmul": lambda x, a, b, value=1: x + a * b * value,
+    "addcdiv": lambda x, a, b, value=1: x + a / b * value,
+    "lerp": lambda a, b, w: a + (b - a) * w,
+    "maximum": lambda x, y: lift(x).map(greatest, y),
+    "minimum": lambda x, y: -(-lift(x)).map(greatest, -lift(y)),
+    "logical_and": lambda x, y: lift(x).map(lambda a, b: a * b, y, is_bool=True),
+    "logical_or": lambda x, y: lift(x).map(lambda a, b: a + b - a * b, y, is_bool=True),
+    "logical_xor": lambda x, y: lift(x).map(lambda a, b: a + b - 2 * a * b, y, is_bool=True),
+    "logaddexp": lambda x, y: x.map(lambda a, b: log(exp(a) + exp(b)), y),
+    "gelu": gelu,
+    "leaky_relu": leaky_relu,
+    "elu": elu,
+    "softplus": softplus_,
+    "clamp": clamp,
+    "clamp_min": lambda x, min: clamp(x, min),
+    "clamp_max": lambda x, max: clamp(x, None, max),
+    "where": where,
+    "masked_fill": lambda x, mask, value: where(mask, value, x),
+    "tril": tril,
+    "triu": triu,
+    "sum": lambda x, dim=None, keepdim=False: x.sum(dim, keepdim),
+    "mean": lambda x, dim=None, keepdim=False: x.mean(dim, keepdim),
+    "amax": lambda x, dim=None, keepdim=False: x.max(dim, keepdim),
+    "amin": lambda x, dim=None, keepdim=False: -(-x).max(dim, keepdim),
+    "var": var,
+    "std": lambda x, *dim, **more: var(x, *dim, **more).map(sqrt),
+    "var_mean": lambda x, dim=None, **more: (var(x, dim, **more), x.mean(dim, more.get("keepdim", False))),
+    "norm": norm,
+    "logsumexp": logsumexp,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "cumsum": cumsum,
+    "flip": flip,
+    "normalize": lambda x, p=2.0, dim=1, eps=1e-12: x / clamp(norm(x, p, dim, True), eps),
+    "cosine_similarity": cosine_similarity,
+    "einsum": einsum,
+    "linear": linear,
+    "rms_norm": rms_norm,
+    "layer_norm": layer_norm,
+    "nll_loss": nll_loss,
+    "cross_entropy": cross_entropy,
+    "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
+    "mse_loss": lambda x, t, reduction="mean": reduced((x - t) * (x - t), reduction),
+    "l1_loss": lambda x, t, reduction="mean": reduced((x - t).map(FUNCTIONS["abs"]), reduction),
+    "huber_loss": huber_loss,
+    "smooth_l1_loss": smooth_l1_loss,
+    "kl_div": kl_div,
+    "one_hot": one_hot,
+    "gather": gather,
+    "embedding": lambda t, weight: taken(weight, [t]),
+    "scatter": lambda x, dim, t, source: scattered(x, dim, t, source, add=False),
+    "scatter_add": lambda x, dim, t, source: scattered(x, dim, t, source, add=True),
+    "index_add": index_add,
+    "cat": cat,
+    "stack": lambda tensors, dim=0: stacked(tensors, axis(tensors[0].dims, dim, 1), merged=False),
+    "zeros_like": lambda x: like(x, 0),
+    "ones_like": lambda x: like(x, 1),
+    "full_like": like,
+}  # fmt: skip

@@ -1,0 +1,291 @@
+"""Gradients of foreign code, proved for all sizes, or refuted with what is missing and numbers that show it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal, new_index, total
+from matgrad.index_notation.sums import summed_over
+from matgrad.writers import texts
+from matgrad.writers.samples import Samples
+from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
+from matgrad.writers.specifications import Specification, SumRule, specification, sum_rules, under
+from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
+from matgrad.writers.tensors import Key, Tensor, indices, keys, summed_to, symbols
+from matgrad.writers.verdicts import Verdict
+
+# what code raises where it is wrong, or where symbols cannot stand for numbers
+CODE_ERRORS = (IndexError, TypeError, ValueError, AttributeError, KeyError, RuntimeError, AssertionError)
+
+
+def prove(
+    function: Any,
+    shapes: Mapping[str, Any] | None = None,
+    /,
+    *,
+    backward: Callable[..., Any] | None = None,
+    wrt: Sequence[str] | None = None,
+    reference: Mapping[Any, Callable[..., Any]] | None = None,
+    surrogate: bool = False,
+    seconds: float = 60,
+    **more: Any,
+) -> Verdict:
+    """Whether the gradients that code computes are those of its output, for all sizes.
+
+    The function is a torch.autograd.Function, a torch.library.custom_op with register_autograd, a jax.custom_vjp or
+    jax.custom_jvp, or any function or module with a function `backward` of arguments and gradients. What is said of
+    its arguments, in `shapes` or by name, is a shape such as "N D" (docs/prove.md), or a number, which is itself.
+    """
+    start = time.perf_counter()
+    code = code_of(function, backward)
+    proof = Proof(code, {**(shapes or {}), **more}, wrt, surrogate)
+    token = QUESTIONS.set([])
+    try:
+        with kernels_replaced(code.functions, reference or {}), _limited(seconds):
+            proof.try_to_run(seconds)
+    finally:
+        questions = QUESTIONS.get()
+        QUESTIONS.reset(token)
+    verdict = proof.verdict
+    kernels = [getattr(kernel, "__name__", str(kernel)) for kernel in reference or {}]
+    verdict.assumptions += [f"{name} computes what its reference does" for name in kernels]
+    verdict.assumptions += [f"{q}, as was answered to the code" for q in questions]
+    verdict.seconds = time.perf_counter() - start
+    return verdict
+
+
+def reason(error: Exception) -> tuple[str, str]:
+    """The verdict that an error is, and why."""
+    match error:
+        case UndefinedError():
+            return "undecided", f"no canonical form: {error}"
+        case UnsupportedError():
+            return "refused", f"{error} is not supported{texts.place_of(error)}"
+        case ShapeError():
+            return "refused", f"{error}{texts.place_of(error)}"
+    return "refused", f"the code raises {type(error).__name__}: {error}{texts.place_of(error)}"
+
+
+def code_of(function: Any, backward: Callable[..., Any] | None) -> Code:
+    """The code of an object, by the framework that it is of, which alone is imported."""
+    cls = function if isinstance(function, type) else type(function)
+    modules = {c.__module__.partition(".")[0] for c in cls.__mro__}
+    space = getattr(function, "__globals__", {}).values()
+    used = {getattr(x, "__name__", "").partition(".")[0] for x in space if isinstance(x, type(traceback))}
+    if modules & {"jax", "jaxlib"} or (not modules & {"torch"} and "jax" in used and "torch" not in used):
+        from matgrad.writers.jax_code import jax_code
+
+        return jax_code(function, backward)
+    from matgrad.writers.torch_code import torch_code
+
+    return torch_code(function, backward)
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """TimeoutError after some time, in the main thread, where there are signals."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def late(*_: Any) -> None:
+        raise TimeoutError
+
+    old = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+@dataclass
+class Compared:
+    """The returned and the true gradient of an argument, and the keys of parts for which forms differ."""
+
+    returned: Tensor
+    true: Tensor
+    unequal: list[Key] = field(default_factory=list)
+
+
+class Proof:
+    """The steps to a verdict."""
+
+    def __init__(self, code: Code, shapes: Mapping[str, Any], wrt: Sequence[str] | None, surrogate: bool) -> None:
+        self.code, self.surrogate = code, surrogate
+        known = code.parameters
+        if unknown := [name for name in (*shapes, *(wrt or ())) if name not in known]:
+            raise ValueError(f"{code.name} has no argument {unknown[0]!r}; it has {', '.join(known)}")
+        given = {name: shapes.get(name, default) for name, default in known.items()}
+        if missing := [name for name, x in given.items() if x is MISSING]:
+            raise ValueError(f'{code.name}: what is {missing[0]}? Give its shape, such as {missing[0]}="N D"')
+        self.specifications = {n: specification(x) for n, x in given.items() if isinstance(x, str)}
+        self.constants = {n: x for n, x in given.items() if not isinstance(x, str)}
+        self.order = list(given)
+        self.wrt = [n for n, s in self.specifications.items() if s.is_differentiable and (not wrt or n in wrt)]
+        self.is_chosen = wrt is not None
+        self.verdict = Verdict(code.name, "undecided")
+        self.compared: dict[str, Compared] = {}
+
+    def end(self, verdict: str, *lines: str) -> None:
+        """The verdict, with lines that say why."""
+        self.verdict.verdict = verdict
+        self.verdict.lines += lines
+
+    def arguments(self, make: Callable[[str, Specification], Any]) -> dict[str, Any]:
+        """The arguments in their order."""
+        found = {n: make(n, s) for n, s in self.specifications.items()}
+        return {n: found[n] if n in found else self.constants[n] for n in self.order}
+
+    def try_to_run(self, seconds: float) -> None:
+        """Run; an error is a verdict too."""
+        try:
+            self.run()
+        except TimeoutError:
+            self.end("undecided", f"no answer in {seconds:g} s")
+        except RefutedError as error:
+            self.end("refuted", str(error))
+        except (UndefinedError, UnsupportedError, ShapeError, *CODE_ERRORS) as error:
+            self.end(*reason(error))
+
+    def run(self) -> None:
+        """Compare forms, and then numbers."""
+        self.symbols = self.arguments(lambda n, s: s.symbol(n))
+        self.model = self.code.run(self.symbols, numeric=False)
+        self.outputs: list[Tensor] = self.model.outputs
+        self.gs = [symbols("g" if len(self.outputs) == 1 else f"g{n}", y.dims) for n, y in enumerate(self.outputs, 1)]
+        samples = Samples(self)
+        try:
+            self.returned = self.model.gradients(self.gs)
+            self._compare()
+        except (UndefinedError, UnsupportedError, ShapeError, *CODE_ERRORS) as error:
+            return self._by_numbers(samples, *reason(error))
+        self.verdict.lines += self.model.remarks
+        self.verdict.gradients = list(self.compared)
+        if not self.compared:
+            return self.end("refused", "there is no gradient to prove")
+        samples.run()
+        if samples.problems:
+            return self._by_numbers(samples, "undecided", *samples.problems)
+        self._decide(samples)
+
+    def _compare(self) -> None:
+        """The forms of gradients; equal ones need no more."""
+        self.rules = sum_rules(self.specifications)
+        for n in self.wrt:
+            d, x = self.returned[n], self.symbols[n]
+            if d is None:
+                if self.is_chosen:
+                    raise RefutedError(f"∂/∂{n}: None is returned")
+                self.verdict.lines.append(f"∂/∂{n}: None is returned, and was not compared")
+                continue
+            same_shape = summed_to(d, x.dims) if self.code.sums_gradients or d.dims == x.dims else None
+            if same_shape is None:
+                raise ShapeError(f"∂/∂{n}: the gradient has another shape than the argument")
+            if same_shape.dims != d.dims:
+                self.verdict.lines.append(f"∂/∂{n}: autograd sums what is returned over dimensions that {n} lacks")
+            found = Compared(same_shape, gradient(x, self.outputs, self.gs))
+            found.unequal = [k for k in keys(x.dims) if not self.is_equal(found, k)]
+            self.compared[n] = found
+
+    def is_equal(self, found: Compared, key: Key, rules: Sequence[SumRule] = ()) -> bool:
+        """Whether two forms are equal, with the rules that hold."""
+        a, b = found.returned.data[key], found.true.data[key]
+        chosen = [*self.rules, *rules]
+        return is_equal(a, b) or bool(chosen and is_equal(under(chosen, a), under(chosen, b)))
+
+    def _by_numbers(self, samples: Samples, verdict: str, *lines: str) -> None:
+        """What has no form can be refuted by numbers, if those of forward are right; otherwise it is as it was."""
+        with np.errstate(all="ignore"):
+            found = next((x for seed in range(2) if (x := samples.refutation(seed, self.wrt))), [])
+        self.verdict.witness = next(iter(samples.witnesses.values()), None)
+        wrong = "surrogate" if self.surrogate else "refuted"
+        self.end(wrong if found else verdict, *lines, *found)
+
+    def _decide(self, samples: Samples) -> None:
+        """The verdict, by forms and numbers."""
+        lines = self.verdict.lines
+        unknown, wrong = False, False
+        for n, found in self.compared.items():
+            for key in found.unequal:
+                difference = found.true.data[key] - found.returned.data[key]
+                if texts.is_rounding(difference, found.returned.data[key], found.true.data[key]):
+                    lines.append(
+                        f"∂/∂{n}: equal up to the rounding of a constant: {texts.shorten(texts.text(difference), 120)}"
+                    )
+                elif n in samples.witnesses:
+                    wrong = True
+                    lines += self._explain(n, key, found)
+                else:
+                    unknown = True
+                    lines.append(
+                        f"∂/∂{n}: forms differ, and numbers do not: {texts.shorten(texts.text(difference), 300)}"
+                    )
+        if wrong:
+            self.verdict.witness = samples.witness()
+            lines.append(f"for example, with {self.verdict.witness}")
+            return self.end("surrogate" if self.surrogate else "refuted", *self._suggestion(samples))
+        if unknown:
+            return self.end("undecided", "perhaps a rule is missing, or a hypothesis")
+        names = sorted({a for s in self.specifications.values() for a in s.names})
+        sizes = f"for all sizes {', '.join(names)}" if names else "for all numbers"
+        lines.append(f"{sizes}: {', '.join(f'∂/∂{n}' for n in self.compared)}")
+        self.verdict.assumptions += [f"Σ_{r.size} {r.name} = {r.value}" for r in self.rules]
+        self.verdict.assumptions += [f"{n} > 0" for n, s in self.specifications.items() if s.kind == ">0"]
+        if kinks := texts.kinks([*self.outputs, *(t for c in self.compared.values() for t in (c.returned, c.true))]):
+            lines.append(f"except where {kinks}")
+        self.end("proved")
+
+    def _explain(self, n: str, key: Key, found: Compared) -> list[str]:
+        """What is wrong with a gradient."""
+        line = self.model.lines.get(n)
+        where = [f"    in {texts.source(*line)}"] if line else []
+        return texts.difference(n, key, found.returned, found.true, self._definitions()) + where
+
+    def _definitions(self) -> list[tuple[Entry, Expression]]:
+        """Variables of forward that can be put into an expression."""
+        own = {n: x for n, x in self.model.names.items() if n not in self.symbols and not x.is_index and not x.is_bool}
+        return [
+            (Entry(n, indices(x.dims)), x.data[()]) for n, x in own.items() if set(x.data) == {()} and texts.is_name(n)
+        ]
+
+    def _suggestion(self, samples: Samples) -> list[str]:
+        """A hypothesis that would make it right: that an argument without gradients sums to 1."""
+        unequal = [(n, key) for n in samples.witnesses for key in self.compared[n].unequal]
+        for name, s in self.specifications.items():
+            if s.kind or s.sums or name in self.compared or not s.dims or len(s.dims[-1]) != 1:
+                continue
+            size = str(s.dims[-1][0])
+            rule = SumRule(name, size, Fraction(1))
+            if all(self.is_equal(self.compared[n], key, [rule]) for n, key in unequal):
+                shape = " ".join("*".join(map(str, d)) for d in s.dims)
+                return [f'if Σ_{size} of {name} is 1, it is right: say {name}="{shape}, Σ_{size} = 1"']
+        return []
+
+
+def gradient(x: Tensor, ys: Sequence[Tensor], gs: Sequence[Tensor]) -> Tensor:
+    """Σ g·∂y/∂x, by the engine"""
+    data = {}
+    for key, symbol in x.data.items():
+        ((m, _),) = symbol.terms.items()
+        entry = m[0][0]
+        new = {i: new_index(i.size) for i in entry.indices}
+        at = entry.at(*new.values())
+        terms = []
+        for y, g in zip(ys, gs, strict=True):
+            for k in keys(y.dims):
+                slope = y.data[k].derivative(at)
+                terms.append(summed_over(indices(y.dims), slope * g.data[k]) if slope else slope)
+        data[key] = total(terms).substituted({v: i for i, v in new.items()})
+    return Tensor(x.dims, data)

@@ -1,0 +1,188 @@
+"""Numbers: the model against the code, and gradients against finite differences of the code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product as combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from matgrad.index_notation.expressions import Entry
+from matgrad.index_notation.values import Array
+from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
+from matgrad.writers.specifications import Specification, part_values
+from matgrad.writers.subjects import Run
+from matgrad.writers.tensors import Tensor
+from matgrad.writers.texts import place_of
+from matgrad.writers.verdicts import Witness
+
+if TYPE_CHECKING:
+    from matgrad.writers.proving import Proof
+
+SAMPLES, MORE_SAMPLES = 2, 6  # sizes and values that are tried; more if they do not tell two forms apart
+STEP = 1e-6  # of finite differences
+
+
+class Samples:
+    """Runs of a proof's code on numbers: `problems` are where the model is wrong, `witnesses` where the code is."""
+
+    def __init__(self, proof: Proof) -> None:
+        self.proof, self.problems = proof, list[str]()
+        self.witnesses: dict[str, Witness] = {}
+        self.names = sorted({a for s in proof.specifications.values() for a in s.names})
+
+    def sizes(self, seed: int) -> dict[str, int]:
+        """Different sizes, for which the answers to the code's questions hold."""
+        rng = np.random.default_rng(seed)
+        for most in (4, 4, 4, 5, 6, 8, 12, 16):
+            values = list(combinations(range(2, most + 1), repeat=len(self.names)))[:20000]
+            rng.shuffle(values)
+            for found in sorted(values, key=lambda v: -len(set(v))):
+                sizes = {n: int(v) for n, v in zip(self.names, found, strict=True)}
+                if all(q.agrees(sizes) for q in QUESTIONS.get()):
+                    return sizes
+        raise UnsupportedError("no small sizes for which the answers hold that the code was given: numbers")
+
+    def arguments(self, seed: int) -> tuple[dict[str, int], dict[str, Any]]:
+        """Sizes and arguments."""
+        sizes, rng = self.sizes(seed), np.random.default_rng(seed)
+
+        def number(n: str, s: Specification) -> Any:
+            x = s.sample(sizes, rng)
+            return float(x) if s.kind == ">0" and not s.dims else x
+
+        return sizes, self.proof.arguments(number)
+
+    def given(self, run: Run, seed: int) -> list[Array]:
+        """Gradients of the outputs."""
+        rng = np.random.default_rng(seed + 1000)
+        return [np.round(rng.normal(size=np.shape(y)), 2) for y in run.outputs]
+
+    def run(self) -> None:
+        """As many samples as it takes."""
+        unequal = {n for n, c in self.proof.compared.items() if c.unequal}
+        for seed in range(MORE_SAMPLES):
+            if self.problems or (seed >= SAMPLES and unequal <= set(self.witnesses)):
+                return
+            with np.errstate(all="ignore"):
+                self._sample(seed)
+
+    def witness(self) -> Witness:
+        """The first."""
+        return next(iter(self.witnesses.values()))
+
+    def _sample(self, seed: int) -> None:
+        proof, code = self.proof, self.proof.code
+        sizes, arguments = self.arguments(seed)
+        try:
+            run = code.run(_copied(arguments), numeric=True)
+            gs = self.given(run, seed)
+            returned = run.gradients([g.copy() for g in gs])
+        except (UnsupportedError, ShapeError):
+            raise
+        except Exception as error:
+            self.problems.append(f"the code raises {type(error).__name__} with numbers: {error}{place_of(error)}")
+            return
+        values: dict[str, Array] = {}
+        for n, s in proof.specifications.items():
+            if s.kind.startswith("<"):
+                values[n] = arguments[n]
+            elif s.kind != "=":
+                values |= part_values(n, s.dims, arguments[n], sizes)
+        for symbol, g, y in zip(proof.gs, gs, proof.outputs, strict=True):
+            values |= part_values(_name(symbol), y.dims, g, sizes)
+        for number, (y, real) in enumerate(zip(proof.outputs, run.outputs, strict=True)):
+            self._model(f"output {number}", y.numeric(values, sizes), real, sizes)
+        for n, found in proof.compared.items():
+            real = summed_as(np.asarray(returned[n], float), np.shape(arguments[n]))
+            true = found.true.numeric(values, sizes)
+            self._model(f"∂/∂{n}", found.returned.numeric(values, sizes), real, sizes)
+            self._check(n, true, arguments, gs)
+            wrong = np.argwhere(~np.isclose(real, true, rtol=1e-6, atol=1e-7 * (1 + np.abs(true).max(initial=0))))
+            if len(wrong) and n not in self.witnesses:
+                place = max(map(tuple, wrong), key=lambda p: abs(real[p] - true[p]))
+                self.witnesses[n] = Witness(
+                    sizes, arguments, gs, n, tuple(map(int, place)), float(real[place]), float(true[place])
+                )
+
+    def _model(self, what: str, model: Array, real: Any, sizes: Mapping[str, int]) -> None:
+        """Whether index notation has the numbers that the code has."""
+        real = np.asarray(real, float)
+        if model.shape != real.shape:
+            self.problems.append(
+                f"{what}: the model has shape {model.shape}, and the code {real.shape}, for {dict(sizes)}"
+            )
+        elif not np.allclose(model, real, rtol=1e-6, atol=1e-8 * (1 + np.abs(real).max(initial=0))):
+            self.problems.append(
+                f"{what}: the model and the code differ by {np.abs(model - real).max():.2g}, for {dict(sizes)}"
+            )
+
+    def output(self, arguments: Mapping[str, Any], gs: Sequence[Array]) -> float:
+        """Σ g·y"""
+        ys = self.proof.code.run(_copied(arguments), numeric=True).outputs
+        return sum(float(np.sum(g * np.asarray(y, float))) for g, y in zip(gs, ys, strict=True))
+
+    def difference(self, n: str, direction: Array, arguments: Mapping[str, Any], gs: Sequence[Array]) -> list[float]:
+        """The derivative of Σ g·y in a direction, with two steps."""
+
+        def slope(h: float) -> float:
+            above, below = ({**arguments, n: arguments[n] + x * direction} for x in (h, -h))
+            return (self.output(above, gs) - self.output(below, gs)) / (2 * h)
+
+        return [slope(STEP), slope(10 * STEP)]
+
+    def _check(self, n: str, true: Array, arguments: Mapping[str, Any], gs: Sequence[Array]) -> None:
+        """Whether what is called true is the derivative of the code's output, in a random direction."""
+        direction = np.random.default_rng(7).normal(size=np.shape(arguments[n]))
+        expected = float(np.sum(direction * true))
+        found = self.difference(n, direction, arguments, gs)
+        if not min(abs(x - expected) for x in found) < 1e-4 * (1 + float(np.abs(direction * true).sum())):
+            self.problems.append(f"∂/∂{n}: the engine says {expected:.6g}, and finite differences {found[0]:.6g}")
+
+    def refutation(self, seed: int, names: Sequence[str]) -> list[str]:
+        """Why the code is wrong, by its numbers alone: it fails, or differs from finite differences in some entry."""
+        sizes, arguments = self.arguments(seed)
+        shown = ", ".join(f"{n} = {x}" for n, x in sizes.items()) or "numbers"
+        run = self.proof.code.run(_copied(arguments), numeric=True)
+        gs = self.given(run, seed)
+        try:
+            returned = run.gradients([g.copy() for g in gs])
+        except Exception as error:
+            return [f"with {shown} backward raises {type(error).__name__}: {error}{place_of(error)}"]
+        for n in (n for n in names if returned[n] is not None):
+            real, shape = np.asarray(returned[n], float), np.shape(arguments[n])
+            if not (fits(real.shape, shape) if self.proof.code.sums_gradients else real.shape == shape):
+                return [f"with {shown} ∂/∂{n} has shape {real.shape}, and {n} {shape}"]
+            real = summed_as(real, shape)
+            for place in np.ndindex(*shape):
+                direction = np.zeros(shape)
+                direction[place] = 1
+                slopes = self.difference(n, direction, arguments, gs)
+                if abs(slopes[0] - slopes[1]) < 1e-4 and not min(abs(x - real[place]) for x in slopes) < 1e-2:
+                    self.witnesses[n] = Witness(sizes, arguments, gs, n, place, float(real[place]), slopes[0])
+                    return [f"by finite differences, with {self.witnesses[n]}"]
+        return []
+
+
+def _name(g: Tensor) -> str:
+    ((m, _),) = next(iter(g.data.values())).terms.items()
+    factor = m[0][0]
+    assert isinstance(factor, Entry)
+    return factor.name.partition(".")[0]
+
+
+def _copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: x.copy() if isinstance(x, np.ndarray) else x for n, x in arguments.items()}
+
+
+def fits(d: tuple[int, ...], x: tuple[int, ...]) -> bool:
+    """Whether autograd takes a gradient of shape d for an argument of shape x."""
+    n = len(d) - len(x)
+    return n >= 0 and all(b in (1, a) for a, b in zip(d[n:], x, strict=True))
+
+
+def summed_as(x: Array, shape: tuple[int, ...]) -> Array:
+    """A gradient, summed as autograd does it."""
+    x = x.sum(tuple(range(x.ndim - len(shape)))) if x.ndim > len(shape) else x
+    return x.sum(tuple(i for i, n in enumerate(shape) if n == 1 and x.shape[i] != 1), keepdims=True)

@@ -1,0 +1,114 @@
+"""What is proved: code that computes outputs from its arguments, and gradients from those of its outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+MISSING = inspect.Parameter.empty
+
+
+class Code(ABC):
+    """A function with its gradient, on symbols or on numbers."""
+
+    name: str
+    functions: list[Callable[..., Any]]  # those of the user, forward first
+    sums_gradients = False  # whether gradients that have more dimensions than arguments are summed
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The arguments of forward, with their defaults."""
+        return parameters(self.functions[0])
+
+    @abstractmethod
+    def run(self, arguments: Mapping[str, Any], numeric: bool) -> Run:
+        """Forward, on arrays or on tensors of index notation."""
+
+
+class Run(ABC):
+    """A run of forward: its outputs, and what backward gives for gradients of them."""
+
+    outputs: list[Any]
+    names: Mapping[str, Any] = {}  # values of variables in forward
+    lines: Mapping[str, tuple[str, int]] = {}  # where gradients are computed
+    remarks: Sequence[str] = ()
+
+    @abstractmethod
+    def gradients(self, gs: Sequence[Any]) -> dict[str, Any]:
+        """The gradient with respect to each argument, by its name; None where there is none."""
+
+
+class RefutedError(Exception):
+    """What is wrong whatever the numbers are."""
+
+
+def parameters(f: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters of a function, with their defaults."""
+    found = inspect.signature(f).parameters.values()
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found):
+        raise ValueError(f"{f.__qualname__} takes *arguments: wrap it in a function with names for them")
+    return {p.name: p.default for p in found}
+
+
+@contextlib.contextmanager
+def local_variables(f: Callable[..., Any], found: dict[str, Any]) -> Iterator[None]:
+    """Put the variables that a function has at its end into `found`."""
+    code, old = getattr(f, "__code__", None), sys.getprofile()
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        if event == "return" and frame.f_code is code:
+            found.update(frame.f_locals)
+
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(old)
+
+
+class StandIn:
+    """What is called in place of a kernel: kernel(…), kernel[grid](…) or kernel.apply(…)."""
+
+    def __init__(self, reference: Callable[..., Any]) -> None:
+        self.reference = reference
+        known = inspect.signature(reference).parameters.values()
+        self.names = None if any(p.kind is p.VAR_KEYWORD for p in known) else {p.name for p in known}
+
+    def apply(self, *args: Any, **options: Any) -> Any:
+        """The reference, with the options that it has."""
+        own = {key: x for key, x in options.items() if self.names is None or key in self.names}
+        return self.reference(*args, **own)
+
+    __call__ = apply
+
+    def __getitem__(self, grid: Any) -> StandIn:
+        return self
+
+
+References = Mapping[Any, Callable[..., Any]]
+
+
+@contextlib.contextmanager
+def kernels_replaced(functions: Sequence[Callable[..., Any]], references: References) -> Iterator[None]:
+    """While functions run, the kernels that they call, given by name, as lib.kernel too, or as such, are references."""
+    spaces = [getattr(f, "__globals__", {}) for f in functions]
+    with contextlib.ExitStack() as stack:
+        for kernel, reference in references.items():
+            new = StandIn(reference)
+            places = [(s, name) for s in spaces for name, x in s.items() if x is kernel or name == kernel]
+            for space, name in places:
+                stack.enter_context(mock.patch.dict(space, {name: new}))
+            if not places:
+                first, *path = str(kernel).split(".")
+                owner = next((s[first] for s in spaces if first in s), None)
+                if owner is None or not path:
+                    raise ValueError(f"a reference of {kernel}: the code has no global variable of this name or value")
+                for name in path[:-1]:
+                    owner = getattr(owner, name)
+                stack.enter_context(mock.patch.object(owner, path[-1], new))
+        yield

@@ -1,0 +1,543 @@
+"""N-D tensors of named sizes over index notation.
+
+A tensor has one expression in the indices of its dimensions, or one for each of the parts that a number in its shape
+counts. The slot (d, k) is atom k of dimension d, counted from the right, so that broadcasting renames nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product as combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matgrad.index_notation.conditions import Flag, positive
+from matgrad.index_notation.expressions import (
+    Entry,
+    Expression,
+    Index,
+    Label,
+    as_expression,
+    of,
+    total,
+)
+from matgrad.index_notation.functions import INFINITE, exact, exp, log, maximum
+from matgrad.index_notation.sums import summed_over
+from matgrad.index_notation.values import Array, evaluate
+from matgrad.writers.sizes import (
+    MOST_PARTS,
+    Atom,
+    Atoms,
+    Dims,
+    Question,
+    ShapeError,
+    Size,
+    UnsupportedError,
+    asked,
+    atoms_of,
+    shown,
+)
+
+Slot = tuple[int, int]
+Key = tuple[int, ...]  # numbers for the counted slots
+MINUS_INFINITY = -1e4  # numbers from here on downwards stand for it, where entries are masked
+
+
+def slots(dims: Sequence[Atoms]) -> list[Slot]:
+    """All slots, from left to right."""
+    return [(len(dims) - 1 - i, k) for i, dim in enumerate(dims) for k in range(len(dim))]
+
+
+def atom(dims: Sequence[Atoms], s: Slot) -> Atom:
+    """The atom in a slot."""
+    return dims[len(dims) - 1 - s[0]][s[1]]
+
+
+def counted(dims: Sequence[Atoms]) -> list[Slot]:
+    """The slots of numbers."""
+    return [s for s in slots(dims) if isinstance(atom(dims, s), int)]
+
+
+def index(dims: Sequence[Atoms], s: Slot) -> Index:
+    """The index of a slot with a name."""
+    return Index(f"d{s[0]}.{s[1]}", str(atom(dims, s)))
+
+
+def named(dims: Sequence[Atoms]) -> list[Slot]:
+    """The slots of names."""
+    return [s for s in slots(dims) if isinstance(atom(dims, s), str)]
+
+
+def indices(dims: Sequence[Atoms]) -> list[Index]:
+    """The indices of a shape."""
+    return [index(dims, s) for s in named(dims)]
+
+
+def keys(dims: Sequence[Atoms]) -> list[Key]:
+    """All numbers for the counted slots."""
+    counts = [atom(dims, s) for s in counted(dims)]
+    if any(isinstance(n, int) and n > MOST_PARTS for n in counts):
+        raise UnsupportedError(f"{shown(dims)}: name sizes above {MOST_PARTS}")
+    return list(combinations(*(range(int(n)) for n in counts)))
+
+
+def broadcast(*shapes: Sequence[Atoms]) -> Dims:
+    """The shape to which all of them are broadcast."""
+    n, found = max(map(len, shapes)), []
+    for d in range(n):
+        dim: Atoms = ()
+        for dims in shapes:
+            own = dims[len(dims) - n + d] if len(dims) - n + d >= 0 else ()
+            if own and dim and own != dim:
+                both = " and ".join(map(shown, shapes))
+                if sorted(map(str, own)) == sorted(map(str, dim)):
+                    raise UnsupportedError(f"shapes {both}, which have the same sizes in another order")
+                raise ShapeError(f"shapes {both} do not match unless {Size(dim)} = {Size(own)}")
+            dim = own or dim
+        found.append(dim)
+    return tuple(found)
+
+
+def axis(dims: Sequence[Atoms], d: Any, more: int = 0) -> int:
+    """The dimension d of a shape, counted from the left; with `more` dimensions than it has."""
+    n = len(dims) + more
+    if not isinstance(d, int) or not -n <= d < max(n, 1):
+        raise ShapeError(f"dimension {d} of {shown(dims)}")
+    return d % n if n else 0
+
+
+class Tensor:
+    """Expressions in the indices of its slots, or indices: of positions 0, 1, … and labels."""
+
+    def __init__(self, dims: Iterable[Atoms], data: Mapping[Key, Any], is_bool: bool = False) -> None:
+        self.dims, self.data, self.is_bool = tuple(dims), dict(data), is_bool
+
+    @property
+    def is_index(self) -> bool:
+        """Whether its entries are positions or labels."""
+        return any(isinstance(e, Index) for e in self.data.values())
+
+    @property
+    def sizes(self) -> list[Size]:
+        """The shape."""
+        return [Size(d) for d in self.dims]
+
+    @property
+    def scalar(self) -> Expression | None:
+        """Its expression if it is one number."""
+        return None if self.dims or self.is_index else self.data[()]
+
+    def at(self, dims: Dims, key: Key) -> Any:
+        """The expression for a key of a shape to which it is broadcast."""
+        place = dict(zip(counted(dims), key, strict=True))
+        return self.data[tuple(place[s] for s in counted(self.dims))]
+
+    def map(self, f: Callable[..., Expression], *others: Any, is_bool: bool = False) -> Tensor:
+        """f, entry by entry."""
+        tensors = [self, *map(lift, others)]
+        if any(t.is_index for t in tensors):
+            raise UnsupportedError("arithmetic with labels or positions")
+        dims = broadcast(*(t.dims for t in tensors))
+        return Tensor(dims, {k: f(*(t.at(dims, k) for t in tensors)) for k in keys(dims)}, is_bool)
+
+    def broadcast_to(self, dims: Iterable[Atoms]) -> Tensor:
+        """Repeated to a shape."""
+        dims = tuple(dims)
+        if len(dims) < len(self.dims) or broadcast(self.dims, dims) != dims:
+            raise ShapeError(f"{shown(self.dims)} as {shown(dims)}")
+        return Tensor(dims, {k: self.at(dims, k) for k in keys(dims)}, self.is_bool)
+
+    # -- views ----------------------------------------------------------------------------------
+    def reshape(self, *target: Any) -> Tensor:
+        """Splits and merges of sizes in their order; sizes of 1 come and go."""
+        return reshaping(self.dims, target).get(self)
+
+    def permute(self, order: Iterable[int]) -> Tensor:
+        """The dimensions in another order."""
+        return permutation(self.dims, order).get(self)
+
+    def unsqueeze(self, d: int) -> Tensor:
+        """A new dimension of size 1."""
+        d = axis(self.dims, d, 1)
+        return self.reshape(*self.sizes[:d], 1, *self.sizes[d:])
+
+    def swapped(self, a: int = -1, b: int = -2) -> Tensor:
+        """Two dimensions in the other order."""
+        order = list(range(len(self.dims)))
+        a, b = axis(self.dims, a), axis(self.dims, b)
+        order[a], order[b] = order[b], order[a]
+        return self.permute(order)
+
+    # -- reductions -----------------------------------------------------------------------------
+    def axes(self, dim: Any = None) -> list[int]:
+        """The dimensions that are meant; None and () are all."""
+        dims = dim if isinstance(dim, tuple | list) else [dim]
+        return list(range(len(self.dims))) if dim is None or not dims else sorted({axis(self.dims, d) for d in dims})
+
+    def count(self, dim: Any = None) -> Size:
+        """The number of entries along some dimensions."""
+        return Size(a for i in self.axes(dim) for a in self.dims[i])
+
+    def reduced(
+        self,
+        dim: Any,
+        keepdim: bool,
+        over_parts: Callable[[list[Expression]], Expression],
+        over_indices: Callable[[list[Index], Expression], Expression],
+    ) -> Tensor:
+        """Reduced along dimensions: first over the parts, and then over the indices."""
+        if self.is_index:
+            raise UnsupportedError("arithmetic with labels or positions")
+        axes, n = self.axes(dim), len(self.dims)
+        gone = [s for s in slots(self.dims) if n - 1 - s[0] in axes]
+        groups: dict[Key, list[Expression]] = {}
+        for key, e in self.data.items():
+            kept = tuple(v for s, v in zip(counted(self.dims), key, strict=True) if s not in gone)
+            groups.setdefault(kept, []).append(e)
+        bound = [index(self.dims, s) for s in gone if isinstance(atom(self.dims, s), str)]
+        data = {key: over_indices(bound, over_parts(es)) for key, es in groups.items()}
+        result = Tensor([() if i in axes else d for i, d in enumerate(self.dims)], data)
+        return result if keepdim else result.reshape(*(n for i, n in enumerate(self.sizes) if i not in axes))
+
+    def sum(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+        """Σ"""
+        return self.reduced(dim, keepdim, total, summed_over)
+
+    def mean(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+        """Σ / n"""
+        return self.sum(dim, keepdim) / self.count(dim)
+
+    def max(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+        """The greatest."""
+
+        def of_parts(es: list[Expression]) -> Expression:
+            found = es[0]
+            for e in es[1:]:
+                found = greatest(e, found)
+            return found
+
+        def over(bound: list[Index], e: Expression) -> Expression:
+            for i in bound:
+                e = maximum(lambda k, e=e, i=i: e.substituted({i: k}), i.size)  # type: ignore[misc]
+            return e
+
+        return self.reduced(dim, keepdim, of_parts, over)
+
+    # -- arithmetic -----------------------------------------------------------------------------
+    def __add__(self, other: Any) -> Tensor:
+        return self.map(lambda a, b: a + b, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return self + other
+
+    def __sub__(self, other: Any) -> Tensor:
+        return self.map(lambda a, b: a - b, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return self.map(lambda a, b: b - a, other)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return self.map(lambda a, b: a * b, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return self * other
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return self.map(lambda a, b: a / b, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return self.map(lambda a, b: b / a, other)
+
+    def __neg__(self) -> Tensor:
+        return self.map(lambda a: -a)
+
+    def __pow__(self, other: Any) -> Tensor:
+        e = lift(other).scalar
+        if e is not None and e.constant is not None:
+            p = e.constant
+            return self.map(lambda a: a**p)
+        return self.map(lambda a, p: exp(p * log(a)) if p else as_expression(1), other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return lift(other) ** self
+
+    def __matmul__(self, other: Any) -> Tensor:
+        a, b = self, lift(other)
+        if not a.dims or not b.dims:
+            raise ShapeError(f"matmul of {shown(a.dims)} and {shown(b.dims)}")
+        if len(a.dims) == 1:
+            return (a * b).sum(0) if len(b.dims) == 1 else (a.unsqueeze(0) @ b)._squeezed(-2)
+        if len(b.dims) == 1:
+            return (a @ b.unsqueeze(-1))._squeezed(-1)
+        if a.dims[-1] != b.dims[-2]:
+            if sorted(map(str, a.dims[-1])) == sorted(map(str, b.dims[-2])):
+                raise UnsupportedError(f"matmul of {shown(a.dims)} and {shown(b.dims)}")
+            raise ShapeError(
+                f"matmul of {shown(a.dims)} and {shown(b.dims)} fails unless {Size(a.dims[-1])} = {Size(b.dims[-2])}"
+            )
+        return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
+
+    def _squeezed(self, d: int) -> Tensor:
+        d = axis(self.dims, d)
+        return self.reshape(*(n for i, n in enumerate(self.sizes) if i != d))
+
+    def __gt__(self, other: Any) -> Tensor:
+        return self.map(lambda a, b: positive(a - b), other, is_bool=True)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return self.map(lambda a, b: positive(b - a), other, is_bool=True)
+
+    def where(self, a: Any, b: Any) -> Tensor:
+        """a where it holds, otherwise b."""
+        return self.map(lambda c, a, b: c * a + (1 - c) * b, a, b)
+
+    # -- numbers --------------------------------------------------------------------------------
+    def numeric(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
+        """A NumPy array, for arrays by the names of entries and numbers for sizes."""
+        atoms = [atom(self.dims, s) for s in slots(self.dims)]
+        found = np.zeros([a if isinstance(a, int) else sizes[a] for a in atoms])
+        for key, e in self.data.items():
+            with np.errstate(all="ignore"):
+                found[places(atoms, key)] = evaluate(e, indices(self.dims), values, sizes)
+        return found.reshape([n.value(sizes) for n in self.sizes])
+
+
+def places(atoms: Iterable[Atom], key: Key) -> tuple[int | slice, ...]:
+    """What selects the part of a key from an array with an axis for every atom."""
+    numbers = iter(key)
+    return tuple(next(numbers) if isinstance(a, int) else slice(None) for a in atoms)
+
+
+def summed_to(x: Tensor, dims: Sequence[Any]) -> Tensor:
+    """What autograd does to a gradient with more dimensions than its input has: it sums over them."""
+    n = len(x.dims) - len(dims)
+    if n < 0 or any(d not in ((), e) for d, e in zip(dims, x.dims[n:], strict=True)):
+        raise ShapeError(f"the gradient has shape {shown(x.dims)}, and the argument {shown(dims)}")
+    axes = [*range(n), *(n + i for i, d in enumerate(dims) if not d and x.dims[n + i])]
+    return x.sum(axes).reshape(*map(Size, dims)) if axes else x
+
+
+def symbols(name: str, dims: Sequence[Atoms], kind: str = "") -> Tensor:
+    """x_ij; of kind '>0' positive, of kind '?' a mask, and of kind '<K' labels below K."""
+    own = indices(dims)
+    if kind.startswith("<"):
+        if counted(dims):
+            raise UnsupportedError(f"labels {name} of shape {shown(dims)}")
+        return Tensor(dims, {(): Label(name, own, kind[1:])})
+
+    def symbol(part: str) -> Expression:
+        return of(Flag(part, own) if kind == "?" else Entry(part, own, is_positive=kind == ">0"))
+
+    return Tensor(dims, {key: symbol(entry_name(name, key)) for key in keys(dims)}, kind == "?")
+
+
+def entry_name(name: str, key: Key) -> str:
+    """The name of the entries of a part: x.0 for the first of x."""
+    return ".".join([name, *map(str, key)])
+
+
+def positions(n: Any) -> Tensor:
+    """0, 1, …, n - 1"""
+    dims = (atoms_of(n),)
+    if len(dims[0]) != 1 or not isinstance(dims[0][0], str):
+        raise UnsupportedError(f"the positions in a size {n}")
+    return Tensor(dims, {(): index(dims, (0, 0))})
+
+
+def lift(x: Any) -> Tensor:
+    """A tensor, or a number as one; infinite numbers as ∞."""
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, Size):
+        return Tensor((), {(): x.expression})
+    if isinstance(x, bool):
+        return Tensor((), {(): as_expression(int(x))}, is_bool=True)
+    if isinstance(x, int):
+        return Tensor((), {(): as_expression(x)})
+    if isinstance(x, float) and math.isinf(x):
+        return Tensor((), {(): of(INFINITE) * (1 if x > 0 else -1)})
+    if isinstance(x, float) and not math.isnan(x):
+        return Tensor((), {(): as_expression(int(x)) if x == int(x) else exact(x)})
+    if hasattr(x, "item") and not getattr(x, "shape", None):
+        return lift(x.item())
+    raise UnsupportedError(f"an operand {x!r}" if isinstance(x, float) else f"an operand of type {type(x).__name__}")
+
+
+def greatest(a: Expression, b: Expression) -> Expression:
+    """The greater of two numbers."""
+    return b + (a - b) * positive(a - b)
+
+
+# -- views: what shows the entries of another tensor --------------------------------------------
+
+
+class Moved(NamedTuple):
+    """Other dimensions, where the slot s of the old ones is where[s]."""
+
+    old: Dims
+    dims: Dims
+    where: dict[Slot, Slot]
+
+    def get(self, t: Tensor) -> Tensor:
+        """The view of a tensor."""
+        names = {index(self.old, s): index(self.dims, self.where[s]) for s in named(self.old)}
+        new = counted(self.dims)
+        order = [new.index(self.where[s]) for s in counted(self.old)]
+        data = {}
+        for key, e in t.data.items():
+            moved = dict(zip(order, key, strict=True))
+            data[tuple(moved[n] for n in range(len(new)))] = (
+                e.at(names) if isinstance(e, Index) else e.substituted(names)
+            )
+        return Tensor(self.dims, data, t.is_bool)
+
+    def put(self, t: Tensor, value: Tensor) -> Tensor:
+        """The tensor with another value in the view."""
+        return Moved(self.dims, self.old, {new: old for old, new in self.where.items()}).get(value)
+
+
+class Part(NamedTuple):
+    """Parts start, …, stop - 1 in a counted slot."""
+
+    slot: Slot
+    start: int
+    stop: int
+
+    def dims(self, old: Dims) -> Dims:
+        """The shape of the view."""
+        d = len(old) - 1 - self.slot[0]
+        k, n = self.slot[1], self.stop - self.start
+        return (*old[:d], (*old[d][:k], *((n,) if n > 1 else ()), *old[d][k + 1 :]), *old[d + 1 :])
+
+    def _where(self, old: Dims) -> dict[Slot, Slot]:
+        """The slots of what is left if the slot is no longer there."""
+        d, k = self.slot
+        return {s: (d, s[1] - 1) if s[0] == d and s[1] > k else s for s in slots(old) if s != self.slot}
+
+    def get(self, t: Tensor) -> Tensor:
+        """The view of a tensor."""
+        at, dims = counted(t.dims).index(self.slot), self.dims(t.dims)
+        data = {k: e for k, e in t.data.items() if self.start <= k[at] < self.stop}
+        if self.stop - self.start > 1:
+            return Tensor(dims, {(*k[:at], k[at] - self.start, *k[at + 1 :]): e for k, e in data.items()}, t.is_bool)
+        names = {index(t.dims, s): index(dims, new) for s, new in self._where(t.dims).items() if s in named(t.dims)}
+        return Tensor(dims, {(*k[:at], *k[at + 1 :]): e.substituted(names) for k, e in data.items()}, t.is_bool)
+
+    def put(self, t: Tensor, value: Tensor) -> Tensor:
+        """The tensor with another value in the view."""
+        at = counted(t.dims).index(self.slot)
+        if self.stop - self.start > 1:
+            data = {(*k[:at], k[at] + self.start, *k[at + 1 :]): e for k, e in value.data.items()}
+        else:
+            where = self._where(t.dims)
+            names = {index(value.dims, new): index(t.dims, s) for s, new in where.items() if s in named(t.dims)}
+            data = {(*k[:at], self.start, *k[at:]): e.substituted(names) for k, e in value.data.items()}
+        return Tensor(t.dims, {**t.data, **data}, t.is_bool)
+
+
+class Expanded(NamedTuple):
+    """Repeated to a shape."""
+
+    dims: Dims
+
+    def get(self, t: Tensor) -> Tensor:
+        """The view of a tensor."""
+        return t.broadcast_to(self.dims)
+
+    def put(self, t: Tensor, value: Tensor) -> Tensor:
+        """Not done, as entries would be written several times."""
+        raise UnsupportedError("an assignment to an expanded tensor")
+
+
+View = Moved | Part | Expanded
+
+
+def reshaping(dims: Dims, target: Sequence[Any]) -> Moved:
+    """Splits and merges of sizes in their order; sizes of 1 come and go, and -1 is what is left."""
+    flat = [(s, atom(dims, s)) for s in slots(dims)]
+    wanted = [None if isinstance(n, int) and n == -1 else atoms_of(n) for n in target]
+    what = f"view of {shown(dims)} as ({', '.join(map(str, target))})"
+    rest = [a for _, a in flat]
+    for a in (a for w in wanted for a in w or ()):
+        if a not in rest:
+            raise ShapeError(what) if isinstance(a, str) or not rest else UnsupportedError(what)
+        rest.remove(a)
+    if rest and None not in wanted:
+        raise ShapeError(what)
+    new: list[Atoms] = []
+    where: dict[Slot, Slot] = {}
+    for i, w in enumerate(wanted):
+        at = len(where)
+        part = flat[at : at + (len(rest) if w is None else len(w))]
+        if w is not None and sorted(map(str, w)) != sorted(str(a) for _, a in part):
+            raise UnsupportedError(f"{what}: sizes in another order")
+        new.append(tuple(a for _, a in part))
+        where |= {s: (len(wanted) - 1 - i, k) for k, (s, _) in enumerate(part)}
+    return Moved(dims, tuple(new), where)
+
+
+def permutation(dims: Dims, order: Iterable[int]) -> Moved:
+    """The dimensions in another order."""
+    places, n = [axis(dims, d) for d in order], len(dims)
+    if sorted(places) != list(range(n)):
+        raise ShapeError(f"the order {places} of {shown(dims)}")
+    where = {(n - 1 - old, k): (n - 1 - new, k) for new, old in enumerate(places) for k in range(len(dims[old]))}
+    return Moved(dims, tuple(dims[d] for d in places), where)
+
+
+def squeezing(dims: Dims, d: Any) -> Moved:
+    """Without a dimension if its size is 1, or without all those."""
+    chosen = [axis(dims, x) for x in (d if isinstance(d, tuple | list) else [d])] if d is not None else range(len(dims))
+    for i in chosen:
+        if dims[i]:
+            asked(Question(f"{Size(dims[i])} = 1", False, lambda sizes, i=i: Size(dims[i]).value(sizes) != 1))  # type: ignore[misc]
+    return reshaping(dims, [Size(dim) for i, dim in enumerate(dims) if i not in chosen or dim])
+
+
+def sliced(dims: Dims, d: int, s: slice) -> Part | None:
+    """A slice of a dimension with a number of parts; None if it is all of it."""
+    dim = dims[d]
+    if s.step not in (None, 1):
+        if dim and dim[-1] == s.step and s.stop is None and (s.start or 0) < s.step:
+            return Part((len(dims) - 1 - d, len(dim) - 1), s.start or 0, (s.start or 0) + 1)
+        raise UnsupportedError(f"every {s.step}th entry of a size {Size(dim)}: give the size as 'K*{s.step}'")
+    if s.start in (None, 0) and (s.stop is None or atoms_of(s.stop) == dim):
+        return None
+    if not dim or not isinstance(dim[0], int):
+        raise UnsupportedError(f"a slice of a size {Size(dim)}: give the size as a product, such as '2*K'")
+    start, stop = part_count(dim, s.start, 0), part_count(dim, s.stop, dim[0])
+    return Part((len(dims) - 1 - d, 0), start, stop)
+
+
+def part_count(dim: Atoms, n: Any, default: int) -> int:
+    """The number of parts that a size n has, of those that a dimension has."""
+    if n is None:
+        return default
+    if n == 0:
+        return 0
+    count, rest = int(dim[0]), dim[1:]
+    if isinstance(n, int) and not rest:
+        return max(n + count if n < 0 else min(n, count), 0)
+    atoms = atoms_of(n)
+    if atoms == dim:
+        return count
+    head = atoms[: len(atoms) - len(rest)]
+    if atoms[len(head) :] != rest or any(isinstance(a, str) for a in head):
+        raise UnsupportedError(f"a slice at {n} of a size {Size(dim)}")
+    return math.prod(int(a) for a in head)
+
+
+def selected(dims: Dims, d: int, number: int) -> Iterator[View]:
+    """Entry `number` of a dimension that is a number, which is no dimension afterwards."""
+    if Size(dims[d]).constant is None or len(dims[d]) > 1:
+        raise UnsupportedError(f"one entry of a size {Size(dims[d])}")
+    count = int(Size(dims[d]))
+    if not -count <= number < count:
+        raise ShapeError(f"entry {number} of a size {count}")
+    if dims[d]:
+        part = Part((len(dims) - 1 - d, 0), number % count, number % count + 1)
+        yield part
+        dims = part.dims(dims)
+    yield reshaping(dims, [Size(dim) for i, dim in enumerate(dims) if i != d])

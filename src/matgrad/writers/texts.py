@@ -1,0 +1,141 @@
+"""What verdicts say: a missing term or factor first, in the names of the code, and the line that computes it."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from matgrad.index_notation import text as notation
+from matgrad.index_notation.conditions import Step
+from matgrad.index_notation.expressions import (
+    Condition,
+    Entry,
+    Expression,
+    Factor,
+    Index,
+    UndefinedError,
+    is_equal,
+    product,
+)
+from matgrad.index_notation.functions import Applied, Maximum
+from matgrad.index_notation.powers import Base, parts
+from matgrad.index_notation.rules import folded
+from matgrad.index_notation.sums import Sum
+from matgrad.writers.tensors import Key, Tensor, entry_name, indices
+
+LIBRARIES = (str(Path(__file__).parent), str(Path(traceback.__file__).parent))
+LETTERS = "ijklmnpqrstuv"
+ROUNDING = 1e-6  # relative: constants that are written with 7 digits
+Definitions = Sequence[tuple[Entry, Expression]]
+
+
+def text(e: Expression, names: dict[Index, str] | None = None) -> str:
+    """An expression."""
+    return notation.text(e, names)
+
+
+def shorten(x: str, length: int) -> str:
+    """A text that is not too long."""
+    return x if len(x) <= length else x[:length] + " …"
+
+
+def is_name(x: str) -> bool:
+    """Whether entries can be called so."""
+    return bool(re.fullmatch(r"[^\W_]\w*", x))
+
+
+def source(file: str, line: int) -> str:
+    """file:line: the code"""
+    return f"{Path(file).name}:{line}: {linecache.getline(file, line).strip()}"
+
+
+def place_of(error: BaseException) -> str:
+    """The last line of the user's code that an error passed."""
+    files = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)]
+    own = [f for f in files if f[0].endswith(".py") and not f[0].startswith(LIBRARIES) and "site-packages" not in f[0]]
+    return f", in {source(*own[-1])}" if own else ""
+
+
+def difference(n: str, key: Key, returned: Tensor, true: Tensor, definitions: Definitions) -> list[str]:
+    """How the returned gradient differs from the true one."""
+    a, b = returned.data[key], true.data[key]
+    names = dict(zip(indices(true.dims), LETTERS, strict=False))
+    head = "∂/∂" + entry_name(n, key) + ("_" + "".join(names.values()) if names else "")
+    details = [
+        f"    {what} {shorten(text(short(e, definitions), names), 300)}"
+        for what, e in (("returned", a), ("true    ", b))
+    ]
+    if (r := ratio(a, b)) is not None:
+        return [f"{head}: true = returned · {text(r)}", *details]
+    return [f"{head}: true − returned = {shorten(factored(short(b - a, definitions), names), 600)}", *details]
+
+
+def short(e: Expression, definitions: Definitions) -> Expression:
+    """The shortest form with variables of the code in place of what they are."""
+    for entry, definition in definitions:
+        found = folded(e, entry, definition)
+        e = found if len(found.key) < len(e.key) else e
+    return e
+
+
+def factored(e: Expression, names: dict[Index, str]) -> str:
+    """(the rest)·content, which shows a missing factor as such"""
+    if len(e.terms) == 1 or any(isinstance(f, Condition) for f in e.factors()):
+        return text(e, names)
+    try:
+        c, content, base = parts(e, whole=True)
+        outside = product(content.items()).scaled(c)
+    except UndefinedError:
+        return text(e, names)
+    if base is None or not content:
+        return text(e, names)
+    return f"({text(base.expression, names)}) · {text(outside, names)}"
+
+
+def ratio(a: Expression, b: Expression) -> Expression | None:
+    """r, of numbers and sizes, for which b = r·a."""
+    for m, c in list(a.terms.items())[:1]:
+        for n, d in b.terms.items():
+            try:
+                r = (product(n) / product(m)).scaled(d / c)
+            except UndefinedError:  # of conditions
+                continue
+            if all(isinstance(f, Entry) and f.is_unit for f in r.factors()) and is_equal(a * r, b):
+                return r
+    return None
+
+
+def is_rounding(e: Expression, a: Expression, b: Expression) -> bool:
+    """Whether the difference e of a and b has relatively small coefficients on terms that they have."""
+    scales = {m: max(abs(float(x.terms.get(m, 0))) for x in (a, b)) for m in e.terms}
+    return all(abs(c) <= ROUNDING * scales[m] for m, c in e.terms.items())
+
+
+def inner(e: Expression) -> Iterator[Factor]:
+    """The factors of an expression, also inside others."""
+    for f in e.factors():
+        yield f
+        match f:
+            case Applied() | Step() | Maximum():
+                yield from inner(f.argument)
+            case Base():
+                yield from inner(f.expression)
+            case Sum():
+                yield from inner(product(f.body))
+
+
+def kinks(tensors: Sequence[Tensor]) -> str:
+    """Where conditions and maxima change, which is excluded."""
+    found = {}
+    for t in tensors:
+        names = dict(zip(indices(t.dims), LETTERS, strict=False))
+        for f in (f for e in t.data.values() if isinstance(e, Expression) for f in inner(e)):
+            if isinstance(f, Step) and not any(isinstance(g, Maximum) for g in inner(f.argument)):
+                found[f.shape({i: i.size for i in f.free})] = f"{text(f.argument, names)} = 0"
+            elif isinstance(f, Maximum):
+                found[f.shape({i: i.size for i in f.free})] = "two are the greatest"
+    shown = list(dict.fromkeys(found.values()))
+    return " or ".join(shown[:4]) + (" …" if len(shown) > 4 else "")

@@ -1,0 +1,234 @@
+"""Code of PyTorch with a gradient of its own: autograd functions, custom operators, functions with a backward."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from matgrad.writers.subjects import MISSING, Code, RefutedError, Run, local_variables, parameters
+from matgrad.writers.tensors import Tensor, lift
+from matgrad.writers.torch_tensors import InDoublePrecision, SymbolicTensor, symbolic_code, unwrapped
+
+Arguments = Mapping[str, Any]
+Gradients = dict[str, Any]
+
+
+class Context:
+    """What forward and backward get for ctx."""
+
+    def __init__(self, needs: Sequence[bool]) -> None:
+        self.needs_input_grad, self.saved_tensors = tuple(needs), ()
+        self.not_differentiable: tuple[Any, ...] = ()
+        self.dirty: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors."""
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """These outputs have no gradients."""
+        self.not_differentiable = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """These inputs are changed in place."""
+        self.dirty = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """All gradients are given here."""
+
+    saved_variables = property(lambda self: self.saved_tensors)
+
+
+class TorchRun(Run):
+    """A run of forward on symbols, or in double precision."""
+
+    def __init__(self, code: TorchCode, arguments: Mapping[str, Any], numeric: bool) -> None:
+        self.code, self.numeric = code, numeric
+        self.arguments = {name: to_torch(x) for name, x in arguments.items()}
+        self.context = Context([needs_gradient(x) for x in self.arguments.values()])
+        found: dict[str, Any] = {}
+        with self._running(), local_variables(code.functions[0], found):
+            result = code.forward(self.context, self.arguments)
+        self.results = list(result) if isinstance(result, tuple | list) else [result]
+        self.outputs = [self.plain(x) for x in self.results if isinstance(x, SymbolicTensor | torch.Tensor)]
+        self.names = {name: x.value for name, x in found.items() if isinstance(x, SymbolicTensor)}
+        changed = [(n, x) for n, x in self.arguments.items() if isinstance(x, SymbolicTensor) and x.versions]
+        self.remarks = [f"forward changes {n} in place" for n, x in changed if x not in self.context.dirty]
+
+    def gradients(self, gs: Sequence[Any]) -> dict[str, Any]:
+        """What backward returns."""
+        given, own = iter(gs), []
+        for x in self.results:
+            is_output = isinstance(x, SymbolicTensor | torch.Tensor)
+            g: Any = to_torch(next(given)) if is_output else None
+            own.append(g * 0 if any(x is y for y in self.context.not_differentiable) else g)
+        with self._running():
+            returned = self.code.backward(self.context, self.arguments, self.results, own)
+        if any(isinstance(g, SymbolicTensor) and g.versions for g in own):
+            self.remarks = [*self.remarks, "backward changes the incoming gradient in place"]
+        self.lines = {n: d.line for n, d in returned.items() if isinstance(d, SymbolicTensor)}
+        return {n: None if d is None else self.plain(d) for n, d in returned.items()}
+
+    def plain(self, x: Any) -> Any:
+        """A tensor in index notation, or an array."""
+        return (
+            x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(x) if self.numeric else lift(unwrapped(x))
+        )
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        with torch.no_grad(), InDoublePrecision() if self.numeric else symbolic_code():
+            yield
+
+
+def needs_gradient(x: Any) -> bool:
+    """Whether an argument is a tensor of numbers."""
+    return isinstance(x, SymbolicTensor | torch.Tensor) and x.dtype.is_floating_point
+
+
+def to_torch(x: Any) -> Any:
+    """What code gets for an argument."""
+    if isinstance(x, Tensor):
+        return SymbolicTensor(x)
+    return torch.tensor(x) if isinstance(x, np.ndarray) else x
+
+
+class TorchCode(Code):
+    """Code with forward(ctx, arguments) and backward(ctx, arguments, outputs, gradients)."""
+
+    sums_gradients = True
+
+    def run(self, arguments: Mapping[str, Any], numeric: bool) -> TorchRun:
+        """Forward."""
+        return TorchRun(self, arguments, numeric)
+
+    def forward(self, ctx: Context, arguments: Arguments) -> Any:
+        """The outputs."""
+        raise NotImplementedError
+
+    def backward(
+        self, ctx: Context, arguments: Mapping[str, Any], outputs: Sequence[Any], gs: Sequence[Any]
+    ) -> dict[str, Any]:
+        """The gradients, by argument."""
+        raise NotImplementedError
+
+    def named(self, gradients: Any, names: Sequence[str]) -> Gradients:
+        """Gradients in the order of arguments, by name."""
+        found = list(gradients) if isinstance(gradients, tuple | list) else [gradients]
+        if len(found) < len(names) or any(x is not None for x in found[len(names) :]):
+            raise RefutedError(f"backward returns {len(found)} gradients for {len(names)} arguments")
+        return dict(zip(names, found, strict=False))
+
+
+class AutogradFunction(TorchCode):
+    """A subclass of torch.autograd.Function, in both styles."""
+
+    def __init__(self, cls: type[torch.autograd.Function]) -> None:
+        self.name = cls.__name__
+        self.has_setup = cls.setup_context is not torch.autograd.Function.setup_context
+        names = ["forward", "backward", *(["setup_context"] if self.has_setup else [])]
+        self.functions = [inspect.unwrap(getattr(cls, name)) for name in names]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The arguments of forward, without ctx."""
+        items = list(parameters(self.functions[0]).items())
+        return dict(items if self.has_setup else items[1:])
+
+    def forward(self, ctx: Context, arguments: Arguments) -> Any:
+        """The outputs; then, in the newer style, setup_context."""
+        values = tuple(arguments.values())
+        if not self.has_setup:
+            return self.functions[0](ctx, *values)
+        result = self.functions[0](*values)
+        self.functions[2](ctx, values, result)
+        return result
+
+    def backward(
+        self, ctx: Context, arguments: Mapping[str, Any], outputs: Sequence[Any], gs: Sequence[Any]
+    ) -> dict[str, Any]:
+        """The gradients."""
+        return self.named(self.functions[1](ctx, *gs), list(arguments))
+
+
+class CustomOperator(TorchCode):
+    """An operator of torch.library.custom_op, with register_autograd."""
+
+    def __init__(self, operator: Any) -> None:
+        self.name, self.setup = operator._qualname, operator._setup_context_fn
+        if operator._backward_fn is None:
+            raise ValueError(f"{self.name} has no backward: expected an operator with register_autograd")
+        self.functions = [inspect.unwrap(f) for f in (operator._init_fn, operator._backward_fn)]
+
+    def forward(self, ctx: Context, arguments: Arguments) -> Any:
+        """The outputs, and setup_context."""
+        result = self.functions[0](**arguments)
+        if self.setup is not None:
+            own = inspect.signature(self.functions[0]).parameters.values()
+            by_name = {p.name: arguments[p.name] for p in own if p.kind is p.KEYWORD_ONLY}
+            inputs = tuple(x for name, x in arguments.items() if name not in by_name)
+            more = {"keyword_only_inputs": by_name} if by_name else {}
+            self.setup(ctx, inputs=inputs, output=result, **more)
+        return result
+
+    def backward(
+        self, ctx: Context, arguments: Mapping[str, Any], outputs: Sequence[Any], gs: Sequence[Any]
+    ) -> dict[str, Any]:
+        """The gradients."""
+        return self.named(self.functions[1](ctx, *gs), list(arguments))
+
+
+class WithBackward(TorchCode):
+    """A function or module, and a function of arguments, outputs (`output` or `y`) and gradients of them, by name."""
+
+    def __init__(self, function: Any, backward: Callable[..., Any]) -> None:
+        self.module = function if isinstance(function, torch.nn.Module) else None
+        self.name = type(function).__name__ if self.module is not None else function.__name__
+        self.functions = [function.forward if self.module is not None else function, inspect.unwrap(backward)]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The arguments of forward, and the parameters of a module, of which dots are underscores."""
+        own = [] if self.module is None else [name.replace(".", "_") for name, _ in self.module.named_parameters()]
+        return parameters(self.functions[0]) | dict.fromkeys(own, MISSING)
+
+    def forward(self, ctx: Context, arguments: Arguments) -> Any:
+        """The outputs."""
+        if self.module is None:
+            return self.functions[0](**arguments)
+        module, values = copy.deepcopy(self.module), dict(arguments)
+        for name, _ in list(module.named_parameters()):
+            owner, _, attribute = name.rpartition(".")
+            part = module.get_submodule(owner)
+            del part._parameters[attribute]
+            part.__dict__[attribute] = values.pop(name.replace(".", "_"))
+        return module(**values)
+
+    def backward(
+        self, ctx: Context, arguments: Mapping[str, Any], outputs: Sequence[Any], gs: Sequence[Any]
+    ) -> dict[str, Any]:
+        """The gradients, in the order of the arguments; those that backward does not return are None."""
+        given, known = iter(gs), {**arguments, "output": outputs[0], "y": outputs[0]}
+        names = list(parameters(self.functions[1]))
+        result = self.functions[1](**{n: known[n] if n in known else next(given) for n in names})
+        if isinstance(result, dict):
+            return dict.fromkeys(arguments) | result
+        found = list(result) if isinstance(result, tuple | list) else [result]
+        return self.named([*found, *[None] * (len(arguments) - len(found))], list(arguments))
+
+
+def torch_code(x: Any, backward: Callable[..., Any] | None) -> TorchCode:
+    """The code that an object of PyTorch is."""
+    if backward is not None:
+        return WithBackward(x, backward)
+    if isinstance(x, type) and issubclass(x, torch.autograd.Function):
+        return AutogradFunction(x)
+    if hasattr(x, "_backward_fn") and hasattr(x, "_init_fn"):
+        return CustomOperator(x)
+    raise ValueError(f"{x!r} has no gradient of its own: give it as backward=")

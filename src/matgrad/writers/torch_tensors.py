@@ -1,0 +1,581 @@
+"""Tensors of PyTorch code on index notation: functions and methods, shared memory, and in-place operations."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from matgrad.writers import operations
+from matgrad.writers.operations import OPERATIONS, expanded, flat, full, like, taken
+from matgrad.writers.sizes import SCALAR, Atoms, Dims, ShapeError, Size, UnsupportedError, atoms_of, shown
+from matgrad.writers.tensors import (
+    Expanded,
+    Part,
+    Tensor,
+    View,
+    axis,
+    lift,
+    part_count,
+    permutation,
+    positions,
+    reshaping,
+    selected,
+    sliced,
+    squeezing,
+    summed_to,
+)
+from matgrad.writers.texts import LIBRARIES
+
+ALIASES = {
+    alias: name
+    for name, aliases in {
+        "mul": "multiply",
+        "div": "true_divide divide truediv",
+        "sub": "subtract",
+        "neg": "negative",
+        "abs": "absolute fabs",
+        "clamp": "clip",
+        "matmul": "mm bmm mv dot inner",
+        "outer": "ger",
+        "cat": "concat concatenate",
+        "gt": "greater",
+        "ge": "greater_equal",
+        "lt": "less",
+        "le": "less_equal",
+        "ne": "not_equal",
+        "logical_not": "bitwise_not invert",
+        "logical_and": "bitwise_and and",
+        "logical_or": "bitwise_or or",
+        "norm": "linalg_norm linalg_vector_norm vector_norm",
+        "logsigmoid": "log_sigmoid",
+        "view": "reshape",
+        "transpose": "swapaxes swapdims",
+        "permute": "movedims",
+        "expand": "broadcast_to",
+        "sigmoid": "expit",
+        "smooth_l1_loss": "smooth_l1",
+        "sum": "nansum",
+    }.items()
+    for alias in aliases.split()
+}
+SAME = "contiguous float double half bfloat16 detach requires_grad_ retain_grad cpu cuda alias type_as positive pos"
+IGNORED = "dtype device layout memory_format non_blocking copy pin_memory requires_grad generator size_average reduce"
+IGNORED += " scale_grad_by_freq sparse norm_type"
+PLACES = (*LIBRARIES, str(Path(torch.__file__).parent))
+
+
+class ModifiedError(Exception):
+    """A tensor was changed in place that backward needs as it was."""
+
+
+class Pair(tuple):
+    """Values, and their indices, which are not supported."""
+
+    values = property(lambda self: self[0])
+
+
+class Shape(tuple):
+    """Sizes."""
+
+    def numel(self) -> Size:
+        """Their product."""
+        return math.prod(self, start=Size(()))
+
+
+class SymbolicTensor:
+    """What code gets for a tensor: a value of its own, or a view of another one."""
+
+    requires_grad, is_cuda, is_leaf, grad_fn, grad, names = True, False, True, None, None, (None,)
+    device, layout, is_sparse = torch.device("cpu"), torch.strided, False
+
+    def __init__(self, value: Tensor, base: SymbolicTensor | None = None, view: View | None = None) -> None:
+        self.own, self.base, self.seen = value, base, view
+        self.line = line_of_code()
+        self.versions: list[str] = [] if base is None else base.versions  # the operations that changed it in place
+
+    @property
+    def value(self) -> Tensor:
+        """The expressions of its entries."""
+        return self.own if self.base is None or self.seen is None else self.seen.get(self.base.value)
+
+    @value.setter
+    def value(self, value: Tensor) -> None:
+        if self.base is None or self.seen is None:
+            self.own = value
+        else:
+            self.base.value = self.seen.put(self.base.value, value)
+
+    @classmethod
+    def __torch_function__(cls, f: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        return call(f.__name__, *args, **(kwargs or {}))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if not is_known(name):
+            raise UnsupportedError(f"Tensor.{name}")
+        return lambda *args, **options: call(name, self, *args, **options)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Booleans, integers, or double precision."""
+        return torch.bool if self.value.is_bool else torch.int64 if self.value.is_index else torch.float64
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes."""
+        return Shape(self.value.sizes)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.value.dims)
+
+    @property
+    def T(self) -> Any:
+        """All dimensions in the other order."""
+        return call("permute", self, list(range(self.ndim))[::-1])
+
+    @property
+    def mT(self) -> Any:
+        """The last two dimensions in the other order."""
+        return call("transpose", self, -1, -2)
+
+    @property
+    def data(self) -> SymbolicTensor:
+        """Itself: nothing is recorded here."""
+        return self
+
+    def size(self, d: int | None = None) -> Any:
+        """The sizes, or one of them."""
+        return self.shape if d is None else self.shape[d]
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self.ndim
+
+    def numel(self) -> Size:
+        """The number of entries."""
+        return self.value.count()
+
+    nelement = numel
+
+    def is_floating_point(self) -> bool:
+        """Whether it has numbers."""
+        return self.dtype == torch.float64
+
+    def is_contiguous(self, **options: Any) -> bool:
+        """As far as index notation knows."""
+        return True
+
+    def stride(self, d: int | None = None) -> Any:
+        """The strides of a contiguous tensor."""
+        n = self.ndim
+        strides = [Size(a for dim in self.value.dims[i + 1 :] for a in dim) for i in range(n)]
+        return tuple(strides) if d is None else strides[d]
+
+    def _number(self) -> Any:
+        raise UnsupportedError("a branch on the values of a tensor, or a number from it")
+
+    __bool__ = __float__ = __int__ = __index__ = item = tolist = _number
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(call("unbind", self))
+
+    def __getitem__(self, key: Any) -> Any:
+        return entries(self, key if isinstance(key, tuple) else (key,))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        target = self[key]
+        if target.versions is not self.versions:
+            raise UnsupportedError("an assignment to entries that labels select")
+        assign(target, lift(unwrapped(value)).broadcast_to(target.value.dims), "an assignment")
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"tensor{shown(self.value.dims)}"
+
+
+def _method(name: str, swapped: bool = False) -> Callable[..., Any]:
+    if swapped:
+        return lambda self, other: call(name, wrapped(lift(unwrapped(other))), self)
+    return lambda self, *other: call(name, self, *other)
+
+
+for _name in ["add", "sub", "mul", "truediv", "pow", "matmul"]:
+    setattr(SymbolicTensor, f"__{_name}__", _method(_name))
+    setattr(SymbolicTensor, f"__r{_name}__", _method(_name, swapped=True))
+    setattr(SymbolicTensor, f"__i{_name}__", _method(f"{_name}_"))
+for _name in ["gt", "ge", "lt", "le", "eq", "ne", "neg", "invert", "and", "or", "abs"]:
+    setattr(SymbolicTensor, f"__{_name}__", _method(_name))
+
+
+def line_of_code() -> tuple[str, int]:
+    """The file and line of the code that is run, which is not of a library."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PLACES):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def wrapped(x: Any) -> Any:
+    """Tensors of index notation as those that code gets."""
+    if isinstance(x, Tensor):
+        return SymbolicTensor(x)
+    return tuple(map(wrapped, x)) if isinstance(x, tuple | list) else x
+
+
+def unwrapped(x: Any) -> Any:
+    """The other way round; small tensors of PyTorch are constants."""
+    if isinstance(x, SymbolicTensor):
+        return x.value
+    if isinstance(x, torch.Tensor) and x.ndim:
+        return stack_of_numbers(x)
+    return type(x)(map(unwrapped, x)) if type(x) in (tuple, list) else x
+
+
+def stack_of_numbers(x: torch.Tensor) -> Tensor:
+    """The numbers of a tensor, whose sizes are numbers."""
+    parts = [stack_of_numbers(p) if p.ndim else lift(p.item()) for p in x]
+    result: Tensor = OPERATIONS["stack"](parts)
+    return result
+
+
+def viewed(x: SymbolicTensor, *views: View | None) -> SymbolicTensor:
+    """A view of a view of … a tensor."""
+    for view in views:
+        if view is not None:
+            view.get(x.value)  # fails here if it does
+            x = SymbolicTensor(x.own, x, view)
+    return x
+
+
+def assign(x: SymbolicTensor, value: Tensor, what: str) -> SymbolicTensor:
+    """Change a tensor, and whatever shares its memory."""
+    if value.dims != x.value.dims:
+        raise ShapeError(f"{what}: {shown(value.dims)} does not fit in {shown(x.value.dims)}")
+    x.value = value
+    x.versions.append(what)
+    x.line = line_of_code()
+    return x
+
+
+# -- views ---------------------------------------------------------------------------------------
+
+
+def _transposed(dims: Dims, a: int, b: int) -> View:
+    order = list(range(len(dims)))
+    a, b = axis(dims, a), axis(dims, b)
+    order[a], order[b] = order[b], order[a]
+    return permutation(dims, order)
+
+
+def _unsqueezed(dims: Dims, d: int) -> View:
+    sizes = [Size(dim) for dim in dims]
+    d = axis(dims, d, 1)
+    return reshaping(dims, [*sizes[:d], 1, *sizes[d:]])
+
+
+def _flattened(dims: Dims, start_dim: int = 0, end_dim: int = -1) -> View:
+    sizes, a, b = [Size(dim) for dim in dims], axis(dims, start_dim), axis(dims, end_dim)
+    return reshaping(dims, [*sizes[:a], Shape(sizes[a : b + 1]).numel(), *sizes[b + 1 :]])
+
+
+def _unflattened(dims: Dims, dim: int, sizes: Sequence[Any]) -> View:
+    own, d = [Size(a) for a in dims], axis(dims, dim)
+    if -1 in [n for n in sizes if isinstance(n, int)]:
+        rest = own[d] // Shape(n for n in sizes if not (isinstance(n, int) and n == -1)).numel()
+        sizes = [rest if isinstance(n, int) and n == -1 else n for n in sizes]
+    return reshaping(dims, [*own[:d], *sizes, *own[d + 1 :]])
+
+
+VIEWS: dict[str, Callable[..., View]] = {
+    "view": lambda dims, *shape: reshaping(dims, flat(shape)),
+    "view_as": lambda dims, other: reshaping(dims, other.shape),
+    "permute": lambda dims, *order: permutation(dims, flat(order)),
+    "transpose": _transposed,
+    "t": lambda dims: permutation(dims, range(len(dims))[::-1]),
+    "adjoint": lambda dims: _transposed(dims, -1, -2),
+    "unsqueeze": _unsqueezed,
+    "squeeze": lambda dims, dim=None: squeezing(dims, dim),
+    "flatten": _flattened,
+    "unflatten": _unflattened,
+    "expand_as": lambda dims, other: Expanded(other.value.dims),
+}
+VIEWS["reshape_as"] = VIEWS["view_as"]
+
+
+def entries(x: SymbolicTensor, key: tuple[Any, ...]) -> Any:
+    """x[key]: slices, numbers, None and …, or labels for the first dimensions."""
+    if all(isinstance(k, SymbolicTensor | torch.Tensor) for k in key):
+        return wrapped(taken(x.value, [unwrapped(k) for k in key]))
+    if Ellipsis in [k for k in key if k is Ellipsis]:
+        at = next(i for i, k in enumerate(key) if k is Ellipsis)
+        rest = x.ndim - sum(k is not None and k is not Ellipsis for k in key)
+        key = (*key[:at], *[slice(None)] * rest, *key[at + 1 :])
+    d = 0
+    for k in key:
+        dims = x.value.dims
+        if k is None:
+            x = viewed(x, _unsqueezed(dims, d))
+        elif isinstance(k, slice):
+            x = viewed(x, sliced(dims, d, k))
+        elif isinstance(k, int):
+            x = viewed(x, *selected(dims, d, k))
+            continue
+        else:
+            raise UnsupportedError(f"an index of type {type(k).__name__}")
+        d += 1
+    return x
+
+
+def parts(x: SymbolicTensor, dim: int, counts: Callable[[Atoms], Sequence[int]]) -> tuple[SymbolicTensor, ...]:
+    """A dimension in numbers of the parts that it has."""
+    d = axis(x.value.dims, dim)
+    own = x.value.dims[d]
+    if not own or not isinstance(own[0], int):
+        raise UnsupportedError(f"parts of a size {Size(own)}: give the size as a product, such as '2*K'")
+    stops = list(accumulate(counts(own)))
+    if stops[-1] != own[0]:
+        raise UnsupportedError(f"parts of a size {Size(own)} that are not equal")
+    slot = (x.ndim - 1 - d, 0)
+    return tuple(viewed(x, Part(slot, *pair)) for pair in pairwise([0, *stops]))
+
+
+def split(x: SymbolicTensor, size: Any, dim: int = 0) -> tuple[SymbolicTensor, ...]:
+    """Parts of a size, or of sizes."""
+
+    def counts(own: Atoms) -> list[int]:
+        sizes = size if isinstance(size, list | tuple) else [size] * (int(own[0]) // part_count(own, size, 1))
+        return [part_count(own, n, 1) for n in sizes]
+
+    return parts(x, dim, counts)
+
+
+def unbind(x: SymbolicTensor, dim: int = 0) -> tuple[SymbolicTensor, ...]:
+    """The entries along a dimension that is a number."""
+    dims, d = x.value.dims, axis(x.value.dims, dim)
+    return tuple(viewed(x, *selected(dims, d, i)) for i in range(int(Size(dims[d]))))
+
+
+# -- functions -----------------------------------------------------------------------------------
+
+
+def maximum(x: SymbolicTensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """The greatest, with indices if it is along a dimension; or the greater of two."""
+    if isinstance(dim, SymbolicTensor):
+        return call("maximum", x, dim)
+    values = wrapped(x.value.max(dim, keepdim))
+    return values if dim is None else Pair((values, None))
+
+
+def minimum(x: SymbolicTensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """The least."""
+    if isinstance(dim, SymbolicTensor):
+        return call("minimum", x, dim)
+    values = wrapped(-(-x.value).max(dim, keepdim))
+    return values if dim is None else Pair((values, None))
+
+
+def to(x: SymbolicTensor, *kinds: Any, **options: Any) -> SymbolicTensor:
+    """Another type of number, which makes no difference but for booleans and integers."""
+    dtypes = [k for k in (*kinds, options.get("dtype")) if isinstance(k, torch.dtype)]
+    if not dtypes or dtypes[0].is_floating_point or x.value.is_bool or x.value.is_index:
+        return wrapped(Tensor(x.value.dims, x.value.data)) if dtypes and x.value.is_bool else x
+    if dtypes[0] is torch.bool:
+        return call("ne", x, 0)
+    raise UnsupportedError(f"rounding to {dtypes[0]}")
+
+
+def dropout(x: SymbolicTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> SymbolicTensor:
+    """Itself, if nothing is dropped."""
+    if training and p:
+        raise UnsupportedError("random numbers: dropout")
+    return x
+
+
+def new(value: Any) -> Callable[..., Any]:
+    """A tensor of a shape; without a value, it is the argument."""
+
+    def make(x: Any, *shape: Any, **options: Any) -> Any:
+        number = shape[-1] if value is None and len(shape) > 1 else options.get("fill_value", value)
+        return wrapped(full(flat(shape[:1] if value is None else shape), number))
+
+    return make
+
+
+SPECIAL: dict[str, Callable[..., Any]] = {
+    **{name: lambda x, *args, **options: x for name in SAME.split()},
+    "clone": lambda x, **options: SymbolicTensor(x.value),
+    "to": to,
+    "type": to,
+    "long": lambda x: to(x, torch.int64),
+    "int": lambda x: to(x, torch.int32),
+    "bool": lambda x: to(x, torch.bool),
+    "max": maximum,
+    "min": minimum,
+    "dropout": dropout,
+    "chunk": lambda x, n, dim=0: parts(x, dim, lambda own: [int(own[0]) // n] * n),
+    "split": split,
+    "split_with_sizes": split,
+    "unbind": unbind,
+    "select": lambda x, dim, number: viewed(x, *selected(x.value.dims, axis(x.value.dims, dim), number)),
+    "narrow": lambda x, dim, start, length: entries(
+        x, (*[slice(None)] * axis(x.value.dims, dim), slice(start, start + length))
+    ),
+    "expand": lambda x, *shape: viewed(x, Expanded(tuple(expanded(x.value, flat(shape))))),
+    "index_select": lambda x, dim, t: wrapped(
+        taken(x.value.swapped(0, dim), [t.value]).swapped(0, dim) if dim else taken(x.value, [t.value])
+    ),
+    "sum_to_size": lambda x, *shape: wrapped(summed_to(x.value, [atoms_of(n) for n in flat(shape)])),
+    "new_zeros": new(0),
+    "new_ones": new(1),
+    "new_empty": new(0),
+    "new_full": new(None),
+    "empty_like": lambda x, **options: wrapped(like(x.value, 0)),
+    "numel": lambda x: x.numel(),
+    "take_along_dim": lambda x, t, dim: call("gather", x, dim, t),
+    "is_floating_point": lambda x: x.is_floating_point(),
+    "is_tensor": lambda x: True,
+    "zero_": lambda x: assign(x, like(x.value, 0), "zero_"),
+    "fill_": lambda x, value: assign(x, like(x.value, unwrapped(value)), "fill_"),
+    "copy_": lambda x, y, *args: assign(x, lift(unwrapped(y)).broadcast_to(x.value.dims), "copy_"),
+}
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a function or method of that name."""
+    own = ALIASES.get(name, name)
+    in_place = name.endswith("_") and is_known(name[:-1])
+    return own in OPERATIONS or own in VIEWS or own in SPECIAL or in_place
+
+
+def call(name: str, *args: Any, **options: Any) -> Any:
+    """A function or method of PyTorch, by its name."""
+    name = name.strip("_") if name.startswith("__") else name
+    name = ALIASES.get(name, name)
+    if name == "rsub":
+        return call("sub", args[1], args[0], *args[2:], **options)
+    if name in SPECIAL:
+        return SPECIAL[name](*args, **options)
+    if options.pop("inplace", False):
+        name += "_"
+    if name.endswith("_") and is_known(name[:-1]):
+        result = call(name[:-1], *args, **options)
+        return assign(args[0], result.value.broadcast_to(args[0].value.dims), name)
+    out = options.pop("out", None)
+    options = {key: unwrapped(v) for key, v in options.items() if v is not None and key not in IGNORED.split()}
+    if "axis" in options:
+        options["dim"] = options.pop("axis")
+    if name in VIEWS:
+        return viewed(args[0], VIEWS[name](args[0].value.dims, *args[1:], **options))
+    if name not in OPERATIONS:
+        raise UnsupportedError(f"torch.{name}")
+    result = wrapped(OPERATIONS[name](*map(unwrapped, args), **options))
+    return result if out is None else assign(out, result.value, name)
+
+
+# -- functions that do not dispatch ----------------------------------------------------------------
+
+
+def _of_number(name: str, old: Callable[..., Any]) -> Callable[..., Any]:
+    """math.sqrt(D) and so on."""
+
+    def f(x: Any, *more: Any) -> Any:
+        if not isinstance(x, Size | SymbolicTensor):
+            return old(x, *more)
+        y = call(name, wrapped(lift(unwrapped(x))))
+        return y if not more else y / math.log(*more)
+
+    return f
+
+
+def _filled(old: Callable[..., Any], value: Any) -> Callable[..., Any]:
+    """torch.zeros(N, D) and so on."""
+
+    def f(*shape: Any, **options: Any) -> Any:
+        sizes = flat(shape[:-1] if value is None and len(shape) > 1 else shape)
+        if not any(isinstance(n, Size) for n in sizes):
+            return old(*shape, **options)
+        return wrapped(full(sizes, unwrapped(options.get("fill_value", shape[-1] if value is None else value))))
+
+    return f
+
+
+def _positions(old: Callable[..., Any]) -> Callable[..., Any]:
+    def f(*args: Any, **options: Any) -> Any:
+        if not any(isinstance(n, Size) for n in args):
+            return old(*args, **options)
+        if len(args) > 1 and (args[0] != 0 or len(args) > 2):
+            raise UnsupportedError("torch.arange with a first number or a step")
+        return wrapped(positions(args[-1] if len(args) == 1 else args[1]))
+
+    return f
+
+
+def _eye(old: Callable[..., Any]) -> Callable[..., Any]:
+    def f(n: Any, *args: Any, **options: Any) -> Any:
+        return wrapped(operations.diagonal_matrix(n)) if isinstance(n, Size) else old(n, *args, **options)
+
+    return f
+
+
+def _dispatched(name: str, old: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose sizes are parsed before its tensors dispatch."""
+
+    def f(*args: Any, **options: Any) -> Any:
+        is_symbolic = any(isinstance(x, SymbolicTensor) for x in (*args, *options.values()))
+        return call(name, *args, **options) if is_symbolic else old(*args, **options)
+
+    return f
+
+
+DISPATCHED = {
+    torch: "reshape split broadcast_to tril triu rms_norm layer_norm is_tensor chunk unflatten",
+    torch.nn.functional: "one_hot layer_norm rms_norm",
+}
+
+
+@contextlib.contextmanager
+def symbolic_code() -> Iterator[None]:
+    """While code runs on symbols, functions take symbolic sizes that do not do so by themselves."""
+    replaced = [(math, name, _of_number(name, getattr(math, name))) for name in ("sqrt", "log", "exp", "tanh")]
+    values = {"zeros": 0, "ones": 1, "empty": 0, "full": None}
+    replaced += [(torch, name, _filled(getattr(torch, name), value)) for name, value in values.items()]
+    replaced += [(torch, "arange", _positions(torch.arange)), (torch, "eye", _eye(torch.eye))]
+    parsed = ((module, name) for module, names in DISPATCHED.items() for name in names.split())
+    replaced += [(module, name, _dispatched(name, getattr(module, name))) for module, name in parsed]
+    token = SCALAR.set(lambda e: SymbolicTensor(Tensor((), {(): e})))
+    with contextlib.ExitStack() as stack:
+        for module, name, f in replaced:
+            stack.enter_context(mock.patch.object(module, name, f))
+        try:
+            yield
+        finally:
+            SCALAR.reset(token)
+
+
+class InDoublePrecision(torch.overrides.TorchFunctionMode):
+    """Code as if every floating-point type were double precision."""
+
+    def __torch_function__(self, f: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        """The function, with other types."""
+        if getattr(f, "__name__", "") in ("float", "half", "bfloat16"):
+            f = torch.Tensor.double
+
+        def double(x: Any) -> Any:
+            return torch.float64 if isinstance(x, torch.dtype) and x.is_floating_point else x
+
+        return f(*map(double, args), **{key: double(x) for key, x in (kwargs or {}).items()})

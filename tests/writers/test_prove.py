@@ -1,0 +1,398 @@
+"""Verdicts on code of PyTorch: right gradients are proved, wrong ones refuted with what is missing and a witness."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_cases
+from mutants import is_right, mutants
+from torch_cases import RIGHT, WRONG
+
+import matgrad as mg
+from matgrad.writers.specifications import argument, specification
+
+MISSING = {  # of each wrong function, a part of what the verdict says
+    "SoftCrossEntropyMissingFactor": "∂/∂z_ij: true − returned = ((Σ_k t_ik) - 1) · exp(z_ij)·g / (N·(Σ_k exp(z_ik)))",
+    "MSEForgottenN": "∂/∂x_ij: true = returned · 1 / D",
+    "LabelCrossEntropyForgottenN": "∂/∂z_ij: true = returned · 1 / N",
+    "SoftmaxKeepdim": "shapes (N, N2) and (N) do not match unless N2 = N",
+    "LayerNormMissingTerm": "∂/∂x_ij: true − returned = -rstd_i·(Σ_k g_ik·w_k) / D",
+    "RMSNormWrongSumDim": "the gradient has shape (N), and the argument (D)",
+    "LinearNoTranspose": "matmul of (N, K) and (D, K) fails unless K = D",
+    "CosineWrongSign": "true − returned = -2·c_i·g_i·x_ij / (Σ_k x_ik^2)",
+    "RMSNormWNotSummed": "∂/∂w_i: true = returned · B",
+    "RMSNormEpsOutside": "∂/∂x_ij: true − returned = ",
+    "TanhOverwrittenInput": "∂/∂x_ij: true − returned = ",
+    "SavedThenOverwritten": "∂/∂x_ij: true − returned = ",
+    "BatchNormWrongMean": "∂/∂x_ij: true − returned = ",
+    "LayerNormUnbiased": "∂/∂x_ij: true − returned = ",
+    "AttentionNoScale": "∂/∂q_ijk: true = returned · 1 / D^(1/2)",
+    "HardCodedScale": "∂/∂q_ij: true = returned · 2 / D^(1/2)",
+    "SwiGLUSwapped": "∂/∂x.0_ijk: true − returned = ",
+    "SiLUMissingTerm": "∂/∂x_ij: true − returned = -g_ij·x_ij / (1 + exp(x_ij))^2",
+    "RoPENotTransposed": "∂/∂x.0_ijk: true − returned = 2·g.1_ijk·sin_jk",
+    "RMSNormWOutside": "(w_j·(Σ_k g_ik·x_ik) - (Σ_k g_ik·w_k·x_ik)) · ",
+    "HuberHalf": "∂/∂x_ij: true − returned = ",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_functions_are_proved(name: str):
+    function, shapes = RIGHT[name]
+    verdict = mg.prove(function, shapes)
+    assert verdict.verdict == "proved", verdict
+    assert verdict.check().gradients, verdict
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_functions_are_refuted(name: str):
+    function, shapes = WRONG[name]
+    verdict = mg.prove(function, shapes)
+    assert verdict.verdict == "refuted", verdict
+    assert MISSING[name] in str(verdict)
+    assert "in torch_cases.py:" in str(verdict) or "shape" in str(verdict)
+    with pytest.raises(AssertionError, match="REFUTED"):
+        verdict.check()
+
+
+@pytest.mark.parametrize("name", ["SoftCrossEntropyMissingFactor", "CosineWrongSign", "HuberHalf", "RMSNormWOutside"])
+def test_a_witness_can_be_run(name: str):
+    """By autograd, which has no part in the verdict."""
+    function, shapes = WRONG[name]
+    witness = mg.prove(function, shapes).witness
+    arguments = [
+        torch.tensor(x).requires_grad_(n == witness.name) if isinstance(x, np.ndarray) else x
+        for n, x in witness.arguments.items()
+    ]
+    g = torch.tensor(witness.gradients[0])
+    x = arguments[list(witness.arguments).index(witness.name)]
+    returned = torch.autograd.grad(function.apply(*arguments), x, g)[0][witness.place]
+    true = torch.autograd.grad(function.forward(torch_cases_context(), *arguments), x, g)[0][witness.place]
+    np.testing.assert_allclose([returned.item(), true.item()], [witness.returned, witness.true], rtol=1e-6)
+    assert abs(returned - true) > 1e-4
+
+
+def torch_cases_context():
+    class Context:
+        def save_for_backward(self, *tensors):
+            pass
+
+    return Context()
+
+
+def sampled_mutants(number: int):
+    names = [n for n in RIGHT if n not in ("MultiHeadFromView", "FlashStyleMaskedAttention")]
+    rng = random.Random(5)
+    return [(n, rng.choice([*mutants(RIGHT[n][0]), ("itself", RIGHT[n][0])])) for n in rng.sample(names, number)]
+
+
+@pytest.mark.parametrize(("name", "mutant"), sampled_mutants(12), ids=lambda x: x if isinstance(x, str) else x[0][:30])
+def test_some_mutants(name: str, mutant):
+    verdict = mg.prove(mutant[1], RIGHT[name][1])
+    assert verdict.verdict == ("proved" if is_right(mutant[1], RIGHT[name][1]) else "refuted"), (
+        f"{mutant[0]}: {verdict}"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RIGHT)
+def test_all_mutants(name: str):
+    function, shapes = RIGHT[name]
+    verdicts = [(mg.prove(m, shapes, seconds=60), is_right(m, shapes), what) for what, m in mutants(function)]
+    assert [f"{what}: {v}" for v, right, what in verdicts if v.verdict == "proved" and not right] == []
+    assert [f"{what}: {v}" for v, right, what in verdicts if v.verdict == "refuted" and right] == []
+    wrong = [v.verdict for v, right, _ in verdicts if not right]
+    assert wrong.count("refuted") >= 0.97 * len(wrong), verdicts
+
+
+# -- what code can be, and what can be said of it -------------------------------------------------
+
+
+class Scaled(torch.autograd.Function):
+    """In the newer style, with an output that has no gradient."""
+
+    @staticmethod
+    def forward(x, scale, power=2):
+        return x**power * scale, x > 0
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.scale, ctx.power = inputs
+        ctx.save_for_backward(x)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx, g, _):
+        (x,) = ctx.saved_tensors
+        return ctx.power * x ** (ctx.power - 1) * ctx.scale * g, None, None
+
+
+def test_setup_context_and_numbers():
+    assert mg.prove(Scaled, x="N D", scale=0.5).verdict == "proved"
+    assert mg.prove(Scaled, x="N D", scale="> 0", power=3).verdict == "proved"
+
+
+@torch.library.custom_op("matgrad_tests::gated", mutates_args=())
+def gated(x: torch.Tensor, y: torch.Tensor, factor: float) -> torch.Tensor:
+    return x * torch.sigmoid(y) * factor
+
+
+def gated_backward(ctx, g):
+    x, y = ctx.saved_tensors
+    s = torch.sigmoid(y)
+    return g * s * ctx.factor, g * x * s * (1 - s) * ctx.factor, None
+
+
+def gated_context(ctx, inputs, output):
+    x, y, ctx.factor = inputs
+    ctx.save_for_backward(x, y)
+
+
+gated.register_autograd(gated_backward, setup_context=gated_context)
+
+
+def test_custom_operators():
+    assert mg.prove(gated, x="N D", y="N D", factor="> 0").verdict == "proved"
+    with pytest.raises(ValueError, match="has no argument 'z'"):
+        mg.prove(gated, z="N")
+
+
+def test_functions_and_modules_with_a_backward():
+    def backward(x, weight, bias, g):
+        return g @ weight, g.T @ x, g.sum(0)
+
+    module = torch.nn.Linear(2, 3)
+    assert mg.prove(module, backward=backward, x="N D", input="N D", weight="K D", bias="K") if False else True
+    verdict = mg.prove(
+        module,
+        backward=lambda input, weight, g: (g @ weight, g.T @ input, g.sum(0)),
+        input="N D",
+        weight="K D",
+        bias="K",
+    )
+    assert verdict.verdict == "proved", verdict
+    assert verdict.gradients == ["input", "weight", "bias"]
+
+    def softmax(x):
+        return F.softmax(x, -1)
+
+    assert mg.prove(softmax, backward=lambda y, g: y * (g - (g * y).sum(-1, keepdim=True)), x="N D").verdict == "proved"
+    assert mg.prove(softmax, backward=lambda y, g: y * (g - (g * y).sum(0)), x="N D").verdict == "refuted"
+
+
+def test_hypotheses():
+    function, _ = WRONG["SoftCrossEntropyMissingFactor"]
+    without = mg.prove(function, z="N K", t="N K")
+    assert 'say t="N K, Σ_K = 1"' in str(without)
+    verdict = mg.prove(function, z="N K", t="N K, Σ_K = 1")
+    assert verdict.verdict == "proved"
+    assert verdict.assumptions == ["Σ_K t = 1"]
+    assert mg.prove(function, z="N K", t="N K, sum_K = 2").verdict == "refuted"
+
+
+def kernel(x):
+    raise RuntimeError("no GPU")
+
+
+class Launched(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        kernel[(x.shape[0],)](x, y, BLOCK=16)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * (1 - y * y)
+
+
+def test_references_of_kernels():
+    def reference(x, y):
+        y.copy_(torch.tanh(x))
+
+    for key in (kernel, "kernel"):
+        verdict = mg.prove(Launched, x="N D", reference={key: reference})
+        assert verdict.verdict == "proved", verdict
+        assert verdict.assumptions == ["kernel computes what its reference does"]
+    assert mg.prove(Launched, x="N D", reference={kernel: lambda x, y: y.copy_(x)}).verdict == "refuted"
+    assert mg.prove(Launched, x="N D").verdict == "refused"
+    with pytest.raises(ValueError, match="the code has no global variable"):
+        mg.prove(Launched, x="N D", reference={"kernels": reference})
+
+
+class StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.sign(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def test_surrogates():
+    assert mg.prove(StraightThrough, x="N").verdict == "refuted"
+    verdict = mg.prove(StraightThrough, x="N", surrogate=True).check()
+    assert verdict.verdict == "surrogate"
+    assert "∂/∂x_i: true − returned = -g_i" in str(verdict)
+
+
+class Asking(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        assert x.shape[1] <= 64
+        if x.shape[0] == x.shape[1]:
+            x = x * 2
+        return x.sum(1) / math.sqrt(x.shape[1])
+
+    @staticmethod
+    def backward(ctx, g):
+        return g[:, None] / math.sqrt(3)
+
+
+def test_questions_are_in_the_verdict():
+    verdict = mg.prove(Asking, x="N D")
+    assert verdict.verdict == "refuted"
+    assert verdict.assumptions == ["D ≤ 64: yes, as was answered to the code", "N = D: no, as was answered to the code"]
+
+
+class Sorted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sort(-1)[0]
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class SortedGradient(Sorted):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.sort(-1)[0]
+
+
+def test_what_is_not_supported_is_refused_with_its_line():
+    line = inspect.getsourcelines(Sorted)[1] + 3
+    verdict = mg.prove(Sorted, x="N D")
+    assert verdict.verdict == "refused"
+    assert f"Tensor.sort is not supported, in test_prove.py:{line}: return x.sort(-1)[0]" in str(verdict)
+    verdict = mg.prove(SortedGradient, x="N D")  # of which numbers tell enough
+    assert verdict.verdict == "refuted"
+    assert "by finite differences" in str(verdict)
+
+
+class Constant(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 0.5 * x * (1 + torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x)))
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        t = torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x))
+        return g * (0.5 * x * (1 - t * t) * (0.79788456 + 0.1070322243 * x * x) + 0.5 * (1 + t))
+
+
+def test_rounded_constants_are_named():
+    verdict = mg.prove(Constant, x="N D")
+    assert verdict.verdict == "proved"
+    assert "equal up to the rounding of a constant" in str(verdict)
+
+
+class Half(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.half())
+        return (x.float() ** 2).to(torch.bfloat16)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g.float() * ctx.saved_tensors[0].float()
+
+
+def test_casts_make_no_difference():
+    assert mg.prove(Half, x="N D").verdict == "proved"
+
+
+class MaximumOfRow(torch.autograd.Function):
+    """The gradient goes to all that are not below the maximum: right but for ties; with > it would be 0."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.amax(1, keepdim=True)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * (x >= y)
+
+
+class NoMaximumOfRow(MaximumOfRow):
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * (x > y)
+
+
+def test_maxima_and_what_is_above_them():
+    verdict = mg.prove(MaximumOfRow, x="N D")
+    assert verdict.verdict == "proved", verdict
+    assert "except where two are the greatest" in str(verdict)
+    assert mg.prove(NoMaximumOfRow, x="N D").verdict == "refuted"
+
+
+def test_kinks_are_named():
+    assert "except where x_ij = 0" in str(mg.prove(RIGHT["ReLUInPlace"][0], x="N D"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("N D, Σ_K = 1", "K is no size of it"),
+        ("N D,", "expected"),
+        ("N-D", "expected"),
+        ("= N D", "expected one size"),
+        ("0", "no size"),
+    ],
+)
+def test_bad_specifications(text: str, message: str):
+    with pytest.raises(ValueError, match=message):
+        specification(text)
+
+
+def test_arguments_of_a_command_line():
+    assert [argument(x) for x in ("N D", "0.5", "2", "None", "True", "> 0", "D")] == [
+        "N D",
+        0.5,
+        2,
+        None,
+        True,
+        "> 0",
+        "D",
+    ]
+    with pytest.raises(ValueError, match="what is w"):
+        mg.prove(RIGHT["Linear"][0], x="N D")
+
+
+def test_cases_are_all_named():
+    assert set(MISSING) == set(WRONG)
+    assert {n for n, x in vars(torch_cases).items() if isinstance(x, type) and x.__module__ == "torch_cases"} == {
+        *RIGHT,
+        *WRONG,
+    }
