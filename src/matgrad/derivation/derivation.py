@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from matgrad.derivation.backpropagation import backpropagation
 from matgrad.derivation.proving import MOST_TERMS, executed, facts, prove
@@ -19,8 +19,6 @@ from matgrad.inspection.typesetter import Typesetter
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import MakeLayer
 from matgrad.layers.layer import Layer
-
-WAYS = ((True, True), (False, True), (False, False))  # whether gradients are folded, and functions have names
 
 
 @dataclass(frozen=True)
@@ -78,15 +76,9 @@ def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bo
     and K, or equations such as ``gamma: 1 D = 1; Y = hadamard(row_repeat(gamma, N), X)``.
     """
     best: Derivation | None = None
-    make: Callable[[bool], Source]
-    if isinstance(feedforward, str):
-        typed = TextSource(feedforward, name or "New")
-        make = lambda named_functions: typed  # noqa: E731
-    else:
-        make = partial(LayerSource, feedforward if callable(feedforward) else type(feedforward), training)
-    for is_folded, named_functions in WAYS[:2] if isinstance(feedforward, str) else WAYS:
+    for source, is_folded in _ways(feedforward, name, training):
         try:
-            found = _derived(make(named_functions), name, is_folded)
+            found = _derived(source, name, is_folded)
         except (TooLongError, RecursionError):
             continue
         if found.is_proved:
@@ -95,6 +87,22 @@ def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bo
     if best is None:
         raise ValueError("the feedforward is too long to derive its gradients; give its parts names, in more equations")
     return best
+
+
+def _ways(feedforward: str | MakeLayer | Layer, name: str, training: bool) -> Iterator[tuple[Source, bool]]:
+    """What gradients are derived from, and whether they are folded: first those that are shortest, if they are proved.
+
+    In the code of a layer, activation functions have names, and are looked into at last.
+    """
+    if isinstance(feedforward, str):
+        source: Source = TextSource(feedforward, name or "New")
+    else:
+        make = feedforward if callable(feedforward) else type(feedforward)
+        source = LayerSource(make, training=training)
+    yield source, True
+    yield source, False
+    if not isinstance(feedforward, str):
+        yield LayerSource(make, training=training, named_functions=False), False
 
 
 def _derived(source: Source, name: str, is_folded: bool) -> Derivation:

@@ -50,7 +50,7 @@ class LayerSource(Source):
     Without `named_functions`, activation functions are looked into.
     """
 
-    def __init__(self, make: MakeLayer, training: bool = True, named_functions: bool = True) -> None:
+    def __init__(self, make: MakeLayer, *, training: bool = True, named_functions: bool = True) -> None:
         self.make: MakeLayer = for_equal_sizes(make)
         self.training, self.example = training, self.make(*SMALL.values())
         self.class_name = f"Derived{type(self.example).__name__}"
