@@ -17,7 +17,7 @@ from cli_support import arrays, in_process_of_its_own, run, save_blobs, succeed
 from matgrad.cli import main
 from matgrad.cli.files import FileType
 from matgrad.foundation.files import read_safetensors
-from matgrad.storage.checkpoints import DIGEST, checkpoint_files, digest_of
+from matgrad.storage.checkpoints import DIGEST, checkpoint_files, digest_of, read_checkpoint
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 2, "--quiet")
 FILES = [str(p.name) for p in main.commands["train"].params if isinstance(p.type, FileType)]
@@ -51,13 +51,12 @@ def data(folder) -> None:
     save_blobs(folder / "data.npz")
 
 
-def forged(file: Path, configuration: dict, **record: object) -> Path:
+def forged(file: Path, **record: object) -> Path:
     """A checkpoint as a stranger can write it: like another one, but with this in its record, and a digest of that."""
     tensors, header = read_safetensors(file)
     del header[DIGEST]
     content = json.loads(header["checkpoint"])
     content["record"] |= record
-    content["record"]["configuration"] |= configuration
     header["checkpoint"] = json.dumps(content)
     path = file.with_name("forged.safetensors")
     save_file(tensors, path, header | {DIGEST: digest_of(header, tensors)})
@@ -91,7 +90,8 @@ def test_no_file_that_a_strangers_file_names_is_used(folder, traps, name, source
     succeed(*FAST, "--checkpoint", "theirs", "--output", "their_run")
     lies = {spelling(name): traps[name], "overwrite": True}
     if source == "checkpoint":
-        place = ("--resume", forged(checkpoint_files(folder / "theirs")[0], lies))
+        file = checkpoint_files(folder / "theirs")[0]
+        place = ("--resume", forged(file, configuration=read_checkpoint(file).record["configuration"] | lies))
     else:
         record = json.loads(Path("their_run/run.json").read_text())
         record["configuration"] |= lies
@@ -108,6 +108,27 @@ def test_no_file_that_a_strangers_file_names_is_used(folder, traps, name, source
         assert result.output.count("\n") == 1
 
 
+ODD = (None, True, -1, 1e400, "x", [], [["a"]], {"a": 1}, {"every": [1]}, [{"plugin": 1}], "\x1b[2J")
+
+
+@pytest.mark.parametrize("key", ["configuration", "settings", "plugins", "sha256", "epochs", "optimizers", "layers"])
+def test_odd_values_in_a_strangers_record_end_in_one_line(folder, key):
+    succeed(*FAST, "--checkpoint", "ck", "--output", "out")
+    (folder / "theirs").mkdir()
+    record = json.loads(Path("out/run.json").read_text())
+    for value in ODD:
+        of_run = key in record["configuration"]
+        changes = {"configuration": {**record["configuration"], key: value}} if of_run else {key: value}
+        file = forged(checkpoint_files(folder / "ck")[0], **changes)
+        file = file.rename(folder / "theirs" / "step-00000000.safetensors")
+        Path("forged.json").write_text(json.dumps(record | changes))
+        for place in (("--resume", file), ("--resume", file.parent), ("--config", "forged.json")):
+            result = run("train", *place, "--load-dataset", "data.npz", "--quiet")
+            assert result.exit_code in (0, 2), (place, value, result.output, result.exception)
+            assert result.exit_code == 0 or result.stderr.count("Error: ") == 1
+            assert all(line.isprintable() for line in result.output.splitlines())
+
+
 @pytest.mark.parametrize("place", [("--resume", "ck"), ("--config", "out/run.json")])
 def test_the_data_of_a_run_are_named_again(place):
     succeed(*FAST, "--checkpoint", "ck", "--output", "out")
@@ -115,6 +136,14 @@ def test_the_data_of_a_run_are_named_again(place):
     assert result.exit_code == 2
     assert "the run had --load-dataset 'data.npz'; name it again" in result.stderr
     assert "test accuracy" in succeed("train", *place, "--load-dataset", "data.npz")
+
+
+def test_a_run_is_resumed_or_repeated():
+    """The plugins and files that one of both needs would not be looked at."""
+    succeed(*FAST, "--checkpoint", "ck", "--output", "out")
+    for place in (("--resume", "ck", "--config", "out/run.json"), ("--config", "out/run.json", "--resume", "ck")):
+        result = run("train", *place, "--load-dataset", "data.npz")
+        assert (result.exit_code, "with the record of a run: expected one of them" in result.stderr) == (2, True)
 
 
 def test_what_is_no_longer_written_is_told():
@@ -127,12 +156,13 @@ def test_what_is_no_longer_written_is_told():
 def test_a_name_in_a_file_cannot_command_a_terminal(folder):
     succeed(*FAST, "--checkpoint", "ck")
     evil = "\x1b[2J\u202eevil"
-    file = forged(checkpoint_files(folder / "ck")[0], {"load_dataset": evil}, plugins=[])
-    for result in (
-        run("train", "--resume", file),
-        run("train", "--resume", forged(file, {"load_dataset": None}, plugins=[{"plugin": evil, "sha256": evil}])),
-        run("train", "--resume", forged(file, {"loss": evil}, plugins=[]), "--loss", "MeanSquaredError"),
+    file = checkpoint_files(folder / "ck")[0]
+    for configuration, plugins, options in (
+        ({"load_dataset": evil}, [], ()),
+        ({}, [{"plugin": evil, "sha256": evil}], ()),
+        ({"loss": evil}, [], ("--loss", "MeanSquaredError")),
     ):
+        result = run("train", "--resume", forged(file, configuration=configuration, plugins=plugins), *options)
         assert result.exit_code == 2
         assert "evil" in result.output
         assert all(line.isprintable() for line in result.output.splitlines()), result.output
@@ -170,6 +200,29 @@ def test_a_strangers_checkpoint_does_not_empty_a_folder(folder):
     with pytest.raises(ValueError, match=r"mine: has .* of another run"):
         fit(1, folder / "mine", resume="forged.safetensors")
     assert hashes(folder / "mine") == before
+
+
+@pytest.mark.filterwarnings("default:.*the one before it is used")
+@pytest.mark.parametrize("name", ["best.safetensors", "step-00000006.safetensors"])
+def test_links_in_a_strangers_folder_name_no_file_to_write(folder, name):
+    """A run that resumes from the folder writes there, but not to where its files are links to."""
+    succeed(*FAST, "--validation", 0.2, "--checkpoint", "ck")
+    (folder / "precious").write_text("precious")
+    Path("ck", name).unlink(missing_ok=True)
+    Path("ck", name).symlink_to(folder / "precious")
+    result = run("train", "--resume", "ck", "--load-dataset", "data.npz", "--epochs", 6)
+    assert result.exit_code == 0, result.output
+    assert (folder / "precious").read_text() == "precious"
+
+
+def test_a_link_to_nowhere_is_a_file_that_is_there(folder):
+    for name in ("out", "pictures"):
+        (folder / name).mkdir()
+    (folder / "out" / "model.npz").symlink_to(folder / "new.npz")
+    (folder / "pictures" / "inputs.gif").symlink_to(folder / "new.gif")
+    for option, name in (("--output", "out"), ("--pictures", "pictures")):
+        assert f"{name}: has" in run(*FAST, option, name).stderr
+    assert not [name for name in ("new.npz", "new.gif") if (folder / name).exists()]
 
 
 # -- plugins ---------------------------------------------------------------------------------------

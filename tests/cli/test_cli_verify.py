@@ -48,7 +48,20 @@ def test_json_and_latex(tmp_path):
     found = json.loads(output)
     assert found["wrong"] == 0
     assert found["not_proved"] == 0
-    fields = {"name", "location", "label", "sizes", "method", "seconds", "ok", "message", "source", "note", "judge"}
+    fields = {
+        "name",
+        "location",
+        "label",
+        "sizes",
+        "method",
+        "seconds",
+        "ok",
+        "message",
+        "source",
+        "note",
+        "given",
+        "judge",
+    }
     assert fields == set(found["checks"][0])
     assert {check["judge"] for check in found["checks"]} == {"all sizes", "SymPy", "numbers"}
     text = (tmp_path / "notes.tex").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,15 +16,18 @@ from matgrad.index_notation.expressions import UndefinedError
 from matgrad.judges.index_judge import Symbols, gradient, is_proved, jacobian, matrix
 from matgrad.matrix_operations import (
     column_repeat,
+    columns_max,
     columns_sum,
     elements_sum,
     hadamard,
     identity,
     ones,
+    rows_max,
     rows_sum,
     zeros,
 )
-from matgrad.program.entries import IndexMatrix, result, symbols
+from matgrad.program.adjoint import gradients
+from matgrad.program.entries import SYMBOLIC, IndexMatrix, result, symbols
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import SCALAR, Questions, Size
 from program_support import MEANING
@@ -91,7 +95,7 @@ def test_questions_about_sizes_are_remembered():
     assert not questions.others
     assert n != m
     assert n != 5
-    assert questions.others == ["n = m", "n = 5"]
+    assert questions.others == ["whether n = m", "whether n = 5"]
 
 
 def test_arithmetic_of_sizes():
@@ -131,9 +135,13 @@ def test_what_needs_numbers_is_refused():
 
 def test_rows_and_columns_of_square_matrices():
     A = symbols("A", N, N)
-    assert is_proved(matrix(A.shape, lambda i, j: (Symbols.row(A, i) @ Symbols.column(A, j)).entry), A @ A)
-    assert is_proved(matrix(A.shape, lambda i, j: Symbols.row(A, i).T[j, Symbols.column(A, j).indices[1]]), A)
-    assert not is_proved(matrix(A.shape, lambda i, j: Symbols.row(A, i).T[j, Symbols.column(A, j).indices[1]]), A.T)
+
+    def column(j: Any) -> IndexMatrix:
+        return Symbols.row(A.T, j).T
+
+    assert is_proved(matrix(A.shape, lambda i, j: (Symbols.row(A, i) @ column(j)).entry), A @ A)
+    assert is_proved(matrix(A.shape, lambda i, j: Symbols.row(A, i).T[j, column(j).indices[1]]), A)
+    assert not is_proved(matrix(A.shape, lambda i, j: Symbols.row(A, i).T[j, column(j).indices[1]]), A.T)
 
 
 def test_gradients_and_jacobians():
@@ -146,6 +154,20 @@ def test_gradients_and_jacobians():
     assert is_proved(gradient(elements_sum(x), A), zeros(N, N, like=A))
     with pytest.raises(ValueError, match="symbols"):
         gradient(elements_sum(A), 2 * A)
+
+
+@pytest.mark.parametrize("maximum", [lambda U: rows_max(U).T, lambda U: columns_max(U.T)], ids=["rows", "columns"])
+def test_an_element_that_occurs_twice_is_counted_once_in_the_derivative_of_a_maximum(maximum: Any):
+    X, E, G = symbols("X", N, D), symbols("E", D, K), symbols("G", 1, N)
+    numbers = Numbers({"N": 2, "D": 3, "K": 4}, (X, E, G), np.random.default_rng(0))
+    numbers.matrices["E"] = np.eye(3)[:, [0, 1, 2, 2]]  # a window with repeated padding
+    numbers.matrices["X"][:, 2] += 2  # so that the greatest element occurs twice
+    Y = maximum(X @ E)
+    expected = np.zeros((2, 3))
+    expected[:, 2] = numbers.matrices["G"][0]
+    assert np.allclose(numbers.matrix(gradient(elements_sum(hadamard(G, Y)), X)), expected)
+    (DX,) = (D for x, D in gradients(Y.value, G.value, SYMBOLIC).items() if x.name == "X")
+    assert np.allclose(numbers.matrix(SYMBOLIC.matrix(DX)), expected)
 
 
 def test_products_of_sizes_are_pairs_of_indices():

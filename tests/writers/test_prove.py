@@ -264,6 +264,30 @@ def test_questions_are_in_the_verdict():
     assert verdict.assumptions == ["D ≤ 64: yes, as was answered to the code", "N = D: no, as was answered to the code"]
 
 
+class NamedLikeGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, g):
+        ctx.save_for_backward(x, g)
+        return (x * g).sum()
+
+    @staticmethod
+    def backward(ctx, dg):
+        x, g = ctx.saved_tensors
+        return dg.to(g.dtype) * g, dg * x
+
+
+class TakenForItsGradient(NamedLikeGradients):
+    @staticmethod
+    def backward(ctx, dg):
+        x, g = ctx.saved_tensors
+        return g * g, dg * x
+
+
+def test_an_argument_may_be_called_like_a_gradient():
+    assert mg.prove(NamedLikeGradients, x="N D", g="N D").verdict == "proved"
+    assert mg.prove(TakenForItsGradient, x="N", g="N").verdict == "refuted"
+
+
 class Sorted(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

@@ -1,5 +1,3 @@
 """The command line: one file per command of `matgrad`, and what the commands share."""
 
-from matgrad.cli.main import main
-
-__all__ = ["main"]
+from matgrad.cli.main import main as main

@@ -18,9 +18,8 @@ import matgrad as mg
 from matgrad import callbacks, datasets
 from matgrad.callbacks.ending import diverged
 from matgrad.callbacks.report import SUFFIXES
-from matgrad.cli.checkpoints import checkpoint_of, checkpoints
 from matgrad.cli.commands import echo, warnings_to
-from matgrad.cli.configuration import REPEATED, check_run, plain, recorded_plugins
+from matgrad.cli.configuration import checkpoints, plain, recorded_plugins, saved_run
 from matgrad.cli.examples import load_data
 from matgrad.cli.inspect import PICTURES
 from matgrad.cli.options import contradiction, is_given, move
@@ -51,8 +50,8 @@ class TrainingRun(mg.Callback):
         mg.manual_seed(options["seed"])
         if options["save_weights"] is not None:
             check_ending(options["save_weights"])
-        check_run(options)
-        self.resumed, self.pruned = checkpoint_of(options), None
+        self.saved, self.pruned = saved_run(options), None
+        self.resumed = None if self.saved is None else self.saved.checkpoint
         known = known_model(options) if self.resumed is None else mg.load(self.resumed.path)
         self.data = load_data(options, known)
         self.sha256 = cache(self.data.sha256)  # which takes a while
@@ -86,11 +85,10 @@ class TrainingRun(mg.Callback):
             raise ValueError(f"{data.name}: all examples have the same class; expected at least 2 classes")
         if data.classes is not None and self.options["normalize_targets"] is not None:
             raise ValueError(f"--normalize-targets: {data.name} has classes, expected a regression")
-        if self.resumed is not None and self.resumed.record.get("sha256") != self.sha256():
-            raise ValueError(f"the data {data.name} are not those of the run in {self.resumed.path}")
-        path, sha256 = click.get_current_context().meta.get(REPEATED, (None, None))
-        if sha256 is not None and sha256 != self.sha256():
-            echo(f"note: the data are not those of the run in {path}", err=True)
+        if self.saved is not None and self.saved.sha256 != self.sha256():
+            if self.resumed is not None:
+                raise ValueError(f"the data {data.name} are not those of the run in {self.saved.path}")
+            echo(f"note: the data are not those of the run in {self.saved.path}", err=True)
 
     def _prepare(self) -> None:
         """Check that model, data and options fit, and give the model what its file says beside its layers."""

@@ -31,7 +31,7 @@ from matgrad.specifications.parsing import create, lookup, parse_call
 ALL_SIZES = "all sizes"
 MEANING = (
     "proved: for all sizes of 1 or more, and all real numbers for which both sides are defined, except where a "
-    "condition such as x ≥ 0, or a maximum, changes"
+    "condition such as x ≥ 0, or a maximum, changes; settings that are positive stand for all positive numbers"
 )
 
 
@@ -113,6 +113,7 @@ def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
             verdicts.append(f"{right if all(own) else wrong}{count}" if own else "-")
         rows.append((*key, next((x.label for _, x in found if x.label), ""), *verdicts))
     messages = [check.message for _, check in checks if not check.ok]
+    messages += [f"{x.name} [{x.sizes}] is proved for {x.given}" for _, x in checks if x.ok and x.given and not x.note]
     messages += [f"note: {x.name} {x.location}: {x.note}" for _, x in checks if x.note]
     echo("\n\n".join([columns(rows), *dict.fromkeys(messages), ""]))
 

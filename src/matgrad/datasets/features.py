@@ -113,10 +113,10 @@ class Features:
     def locate(self, table: Table) -> list[int]:
         """The positions of the columns in a table: by name or, where one of both has no names, by position."""
         positions = [column.position for column in self.columns]
-        if table.names is not None and self.names:
+        if table.names[0] is not None and self.names:
             if absent := [name for name in self.names if name not in table.names]:
-                needed = f"no column {listed([*map(repr, absent)])}, which the features need"
-                raise ValueError(f"{table.source}: {needed}; found {listed(table.names)}")
+                needed = f"no column {listed(map(repr, absent))}, which the features need"
+                raise ValueError(f"{table.source}: {needed}; found {listed(map(str, table.names))}")
             positions = [table.position(name) for name in self.names]
         elif table.width != self.width or table.target not in (None, self.target.position):
             others = [j for j in range(table.width) if j != table.target]
@@ -159,10 +159,10 @@ class Features:
         """What the user should know of a table whose columns are the features."""
         positions = self.locate(table)
         others = [j for j in range(table.width) if j not in (*positions, table.target)]
-        notes = [f"ignored columns: {listed([table.name(j) or f'column {j + 1}' for j in others])}"] if others else []
+        notes = [f"ignored columns: {listed(table.names[j] or f'column {j + 1}' for j in others)}"] if others else []
         if dropped := len(table) - len(self.usable_rows(table)):
             notes.append(f"dropped: {dropped} of {len(table)} rows, which have missing values")
-        if self.names and table.names is None:
+        if self.names and table.names[0] is None:
             notes.append("no header: the columns are taken by position")
         for column, j in zip(self.columns, positions, strict=True):
             if column.categories is not None and self.unknown == "zero":

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from csv import reader
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ BLOCK = 4 << 20  # bytes of a CSV file that are parsed at a time: the longest li
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The columns of a file or data frame, their names if there are some, and the position of the target, if any.
+    """The columns of a file or data frame, their names, which may all be None, and the position of the target, if any.
 
     Columns are Arrow arrays, null where a value is missing. Those of a CSV file are strings without spaces around
     them; others have the types that the file or frame gives them.
@@ -39,7 +40,7 @@ class Table:
 
     source: str
     columns: list[pyarrow.Array]
-    names: list[str] | None
+    names: Sequence[str | None]
     target: int | None = None
     delimiter: str | None = None
     notes: tuple[str, ...] = ()
@@ -55,15 +56,11 @@ class Table:
 
     def position(self, column: str | int) -> int:
         """The position of a column, given by name, or counted from 0, or from the end if negative."""
-        return _position(self.source, column, self.names or [], self.width)
-
-    def name(self, j: int) -> str | None:
-        """The name of a column, if there is one."""
-        return None if self.names is None else self.names[j]
+        return _position(self.source, column, self.names)
 
     def title(self, j: int) -> str:
         """A column in messages: its number from 1 and its name."""
-        return f"column {j + 1}" + ("" if self.names is None else f" ({self.names[j]!r})")
+        return f"column {j + 1}" + ("" if self.names[j] is None else f" ({self.names[j]!r})")
 
     def is_missing(self, j: int) -> np.ndarray:
         """Whether the value of a column is missing, for each row."""
@@ -99,7 +96,7 @@ class Table:
         row = int(rows[np.argmin(is_valid)])
         if self.columns[j][row].is_valid:
             problem = f"found {self.words(j)[row].as_py()[:100]!r}, expected {expected}"
-            problem += "; if this line is a header, say so" * (row == 0 and self.names is None)
+            problem += "; if this line is a header, say so" * (row == 0 and self.names[0] is None)
         elif j == self.target:
             problem = "missing value, expected a target"
         else:
@@ -168,7 +165,7 @@ def _typed(source: str, table: pyarrow.Table, target: str | int | None) -> Table
     if not table.num_columns or not table.num_rows:
         raise ValueError(f"{source}: found {table.num_rows} rows and {table.num_columns} columns, expected some")
     names = list(table.column_names)
-    position = None if target is None else _position(source, target, names, len(names))
+    position = None if target is None else _position(source, target, names)
     return Table(source, [_plain(column) for column in table.columns], names, position, notes=notes)
 
 
@@ -238,7 +235,8 @@ def _read_csv(
         names = [name.strip() for name in next(reader(io.StringIO(text, newline=""), delimiter=delimiter))]
     if target is not None and len(names) < 2:
         raise ValueError(f"{path}: found 1 column, expected at least 2 (is the delimiter {delimiter!r}?)")
-    column = None if target is None else _position(str(path), target, [] if header is False else names, len(names))
+    nameless = [None] * len(names)
+    column = None if target is None else _position(str(path), target, nameless if header is False else names)
     if header is None:
         fields = [name for j, name in enumerate(names) if j != column]
         are_words = not any(re.fullmatch(NUMBER, field) for field in fields)
@@ -258,21 +256,22 @@ def _read_csv(
     if any("\n" in value for value in table.slice(len(table) - 1).to_pylist()[0].values()):
         raise ValueError(f"{path}, row {len(table)}: found a quote that is not closed")
     notes = (f"delimiter: {DELIMITERS.get(delimiter, delimiter)}", f"header: {'yes' if header else 'no'}")
-    return Table(str(path), [_plain(c) for c in table.columns], names if header else None, column, delimiter, notes)
+    return Table(str(path), [*map(_plain, table.columns)], names if header else nameless, column, delimiter, notes)
 
 
-def _position(source: str, wanted: str | int, names: Sequence[str], width: int) -> int:
+def _position(source: str, wanted: str | int, names: Sequence[str | None]) -> int:
     """The position of a column: by name, or counted from 0, or from the end if negative."""
     found = [j for j, name in enumerate(names) if name == wanted]
     if len(found) > 1:
         raise ValueError(f"{source}: there are {len(found)} columns {wanted!r}, expected one; rename the others")
     try:
-        return found[0] if found else range(width)[int(wanted)]
+        return found[0] if found else range(len(names))[int(wanted)]
     except (ValueError, IndexError):
-        known = f"{listed(names)} or " * bool(names) + f"{-width} to {width - 1}"
+        known = f"{listed(filter(None, names))} or " * any(names) + f"{-len(names)} to {len(names) - 1}"
         raise ValueError(f"{source}: no column {wanted!r}; expected {known}") from None
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """The first names, for messages."""
-    return ", ".join(map(visible, names[:10])) + (", …" if len(names) > 10 else "")
+    first = [*map(visible, islice(names, 11))]
+    return ", ".join(first[:10]) + ", …" * (len(first) > 10)

@@ -76,7 +76,7 @@ def table(
         kept, held = (rows[part] for part in hold_out(len(rows), test_fraction, seed, content.source))
         notes.append(f"test examples: {len(held)} of {len(rows)} rows, drawn with seed {seed}")
     else:
-        other = read_table(test, _wanted(None, features), content.names is not None, content.delimiter)
+        other = read_table(test, _wanted(None, features), content.names[0] is not None, content.delimiter)
         kept, held = rows, features.usable_rows(other)
         notes.append(f"test examples: {len(held)} rows of {other.source}")
     if like is None:
@@ -125,7 +125,7 @@ def read_features(
     """The matrix that `table_features` returns, and notes on how its columns were found."""
     content = read_table(source, None, header, delimiter, () if like is None else like.names)
     if like is None:
-        columns = tuple(Column(j, content.name(j)) for j in range(content.width))
+        columns = tuple(Column(j, content.names[j]) for j in range(content.width))
         like = Features(columns, content.width, Column(content.width))
     notes = [] if content.delimiter is not None else list(content.notes)
     return like.encode(content, np.arange(len(content)), dtype), notes + like.notes(content)
@@ -164,8 +164,8 @@ def _chosen(content: Table, columns: Columns | None, dropped: Columns, categoric
         words = [content.position(x) for x in categorical]
     if others := [j for j in words if j not in chosen]:
         raise ValueError(f"{content.source}: {content.title(others[0])} is categorical, but not one of the features")
-    features = tuple(Column(j, content.name(j), () if j in words else None) for j in chosen)
-    return Features(features, content.width, Column(target, content.name(target)))
+    features = tuple(Column(j, content.names[j], () if j in words else None) for j in chosen)
+    return Features(features, content.width, Column(target, content.names[target]))
 
 
 def _has_words(content: Table, j: int) -> bool:

@@ -178,7 +178,8 @@ def _compare(operations: list[tuple[str, Operation]], X: np.ndarray, run: Run) -
         with np.errstate(all="ignore"):
             outputs = dict(run(X))
     except Exception as error:  # of the other tool
-        raise ValueError(f"cannot be run on a batch of {len(X)} × {X.shape[1]}: {error}") from None
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"cannot be run on a batch of {len(X)} × {X.shape[1]}: {reason}") from None
     if _agrees(operations, outputs.pop(""), X):
         return
     ends = {where: i for i, (where, _) in enumerate(operations, start=1)}  # the last operation of each part
@@ -307,6 +308,16 @@ def counterpart(table: Mapping[type, T], thing: Any, problem: str) -> T:
     if type(thing) not in table:
         raise ValueError(problem)
     return table[type(thing)]
+
+
+def check_settings(expected: Mapping[str, tuple[Any, ...]], found: Callable[[str, Any], Any]) -> None:
+    """Raise if a setting has none of the values that are expected; one that is not there has the first of them.
+
+    A comparison of outputs would not always show it, as where the layers before have outputs near 0.
+    """
+    for name, values in expected.items():
+        if (value := found(name, values[0])) not in values:
+            raise ValueError(f"found {name}={value!r}, expected {' or '.join(map(repr, values))}")
 
 
 def complement(momentum: float) -> float:

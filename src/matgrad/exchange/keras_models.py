@@ -227,12 +227,10 @@ class Part:
         return float(self.config[name])
 
     def check(self) -> None:
-        """Raise if settings have values other than those in `EXPECTED`; one that is not there counts as None."""
+        """Raise if settings have values other than those in `EXPECTED`."""
         if self.dtype not in DTYPES:
             raise ValueError(f"found dtype {self.dtype!r}, expected {' or '.join(DTYPES)}")
-        for name, values in EXPECTED.get(self.kind, {}).items():
-            if (found := self.config.get(name)) not in values:
-                raise ValueError(f"found {name}={found!r}, expected {' or '.join(map(repr, values))}")
+        chain.check_settings(EXPECTED.get(self.kind, {}), self.config.get)
 
     def named(self, *names: str) -> dict[str, np.ndarray]:
         """The arrays of the layer, which are as many as these names."""

@@ -206,7 +206,8 @@ class Graph:
     def take(self) -> str:
         """Go to the next node, which must take the last output; returns its place."""
         number, self.node = self.left.popleft()
-        where = f"node {number}{f' {self.node.name!r}' if self.node.name else ''}, {self.node.op_type}"
+        kind = self.node.op_type if self.node.op_type in READERS else repr(self.node.op_type)
+        where = f"node {number}{f' {self.node.name!r}' if self.node.name else ''}, {kind}"
         if self.last not in self.node.input:
             raise ValueError(f"{where}: expected a chain of nodes, here one that takes {self.last!r}")
         self.last = self.node.output[0]
@@ -235,6 +236,8 @@ class Graph:
         """The value of an attribute of the node."""
         values = {entry.name: helper.get_attribute_value(entry) for entry in self.node.attribute}
         value = values.get(name, default)
+        if isinstance(value, bytes):
+            return value.decode()
         return self.number_of(value) if isinstance(value, float) else value
 
     def number_of(self, x: float) -> float:
@@ -246,7 +249,8 @@ class Graph:
         names = [name for name in self.node.input if name]
         before = [i for i, name in enumerate(names) if name not in self.constants]
         if len(before) != 1 or (before[0] != 0 and not commutes) or not least <= len(names) - 1 <= most:
-            raise ValueError(f"found the inputs {', '.join(names)}; expected a matrix, then {least} or more constants")
+            found = ", ".join(map(repr, names))
+            raise ValueError(f"found the inputs {found}; expected a matrix, then {least} or more constants")
         return [self.matrix(name) for i, name in enumerate(names) if i != before[0]]
 
     def row(self, *, commutes: bool = False) -> np.ndarray:
@@ -308,6 +312,7 @@ def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
                 raise ValueError(f"unknown operator; known: {', '.join(READERS)}")
             if graph.node.op_type == "BatchNormalization" and len(graph.node.output) > 1:
                 raise ValueError("found several outputs, as in training mode; expected one")
+            chain.check_settings(EXPECTED.get(graph.node.op_type, {}), graph.attribute)
             operation = READERS[graph.node.op_type](graph)
         if operation is not None:
             graph.ends[where] = graph.last
@@ -380,4 +385,16 @@ READERS: dict[str, Callable[[Graph], Operation | None]] = {
     "Sigmoid": lambda graph: af.SiLUActivation() if graph.follow("Mul", *graph.node.input) else af.SigmoidActivation(),
     "Elu": lambda graph: af.ELUActivation(graph.attribute("alpha", 1.0)),
     **dict.fromkeys(("Identity", "Flatten", "Dropout"), lambda graph: None),
+}
+
+COLUMNS = (-1, 1)  # of a matrix, as axes
+EXPECTED: dict[str, dict[str, tuple[Any, ...]]] = {  # the values that other attributes may have
+    "Gemm": {"alpha": (1.0,), "beta": (1.0,), "transA": (0,), "transB": (0, 1)},
+    "Softmax": {"axis": COLUMNS},
+    "LogSoftmax": {"axis": COLUMNS},
+    "BatchNormalization": {"training_mode": (0,), "spatial": (1,)},
+    "LayerNormalization": {"axis": COLUMNS, "stash_type": (1,)},
+    "RMSNormalization": {"axis": COLUMNS, "stash_type": (1,)},
+    "Gelu": {"approximate": ("none",)},
+    "Flatten": {"axis": (1, -1)},
 }

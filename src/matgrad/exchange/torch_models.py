@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, chain_of, counterpart, dense, model_of, rows_of
+from matgrad.exchange.chain import Operation, chain_of, check_settings, counterpart, dense, model_of, rows_of
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.numbers import own_generator
@@ -91,13 +92,15 @@ COUNTERPARTS: dict[type, tuple[type[nn.Module], dict[str, str]]] = {  # and what
     af.TReLUActivation: (nn.Threshold, {"epsilon": "threshold"}),
     af.ELUActivation: (nn.ELU, {"alpha": "alpha"}),
 }
-FIXED: dict[
-    type, dict[str, Any]
-] = {  # the other settings that PyTorch needs; ln(1 + e^x) is x from 40, also in float64
-    nn.Softmax: {"dim": 1},
-    nn.LogSoftmax: {"dim": 1},
-    nn.Threshold: {"value": 0.0},
-    nn.Softplus: {"threshold": 40.0},
+# the values that other settings may have, of which the first one is written
+FIXED: dict[type, dict[str, tuple[Any, ...]]] = {
+    nn.Flatten: {"start_dim": (1,), "end_dim": (-1, 1)},
+    nn.BatchNorm1d: {"track_running_stats": (True,)},
+    nn.Softmax: {"dim": (1, -1, None)},
+    nn.LogSoftmax: {"dim": (1, -1, None)},
+    nn.GELU: {"approximate": ("none",)},
+    nn.Threshold: {"value": (0.0,)},
+    nn.Softplus: {"beta": (1.0,), "threshold": (40.0, 20.0)},  # ln(1 + e^x) is x from 40 on, also in float64
 }
 OURS = {kind: (cls, settings) for cls, (kind, settings) in COUNTERPARTS.items()}
 NORMALIZATIONS: dict[type, type[_Rows]] = {chain.Normalize: NormalizeInputs, chain.Denormalize: DenormalizeOutputs}
@@ -127,7 +130,8 @@ def _module_of(x: Any) -> nn.Module:
             prune.custom_from_mask(module, "weight", torch.tensor(ones.to_dense()))
         return module
     kind, names = counterpart(COUNTERPARTS, x, "PyTorch has no such module")
-    settings = {theirs: getattr(x, ours) for ours, theirs in names.items()} | FIXED.get(kind, {})
+    settings = {theirs: getattr(x, ours) for ours, theirs in names.items()}
+    settings |= {name: values[0] for name, values in FIXED.get(kind, {}).items()}
     is_normalizing = type(x) in chain.NORMALIZING.values()
     return _filled(kind(x.input_size, **settings), *rows_of(x)) if is_normalizing else kind(**settings)
 
@@ -246,6 +250,7 @@ def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _operation(module: Any, dtype: str) -> Operation | None:
     """What a module does; None if that is nothing."""
     kind = type(module)
+    check_settings(FIXED.get(kind, {}), partial(getattr, module))
     if kind is nn.Flatten:
         return None
     if kind is nn.Linear:
@@ -260,8 +265,6 @@ def _operation(module: Any, dtype: str) -> Operation | None:
         settings["epsilon"] = float(np.finfo(dtype).eps)
     if wrong := [names[ours] for ours, x in settings.items() if not isinstance(x, int | float)]:
         raise ValueError(f"found {wrong[0]}={getattr(module, wrong[0])}, expected a number")
-    if not getattr(module, "track_running_stats", True):
-        raise ValueError("found track_running_stats=False, expected True")
     if cls not in chain.NORMALIZING.values():
         return cls(1, **settings) if cls is DropoutLayer else cls(**settings)
     rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}

@@ -41,7 +41,7 @@ def check_size(name: str, size: Any, least: int = 1) -> int:
     if isinstance(size, bool) or not hasattr(size, "__index__") or size < least:
         kind = "a positive integer" if least else "an integer of 0 or more"
         raise ValueError(f"{name} must be {kind}, found {size!r}")
-    return operator.index(size)
+    return size if isinstance(size, int) else operator.index(size)
 
 
 ULPS = 4  # how far from an exact number a floating-point one may be, after a few operations

@@ -180,13 +180,18 @@ class Maximum(Factor):
         return maximum(lambda k: change(self.argument.substituted({self.index: k})), self.index.size)
 
     def derivative(self, variable: Factor) -> Expression:
-        """Σ_k [e_k ≥ max]·∂e_k/∂x, except where two are the greatest"""
+        """Σ_k [e_k ≥ max]·∂e_k/∂x / Σ_k [e_k ≥ max], except where two that are not always equal are the greatest
 
-        def slope(k: Index) -> Expression:
-            e = self.argument.substituted({self.index: k})
-            return step(e - of(self)) * e.derivative(variable)
+        Shares, because an element that occurs twice among the e_k, as in a window with repeated padding, is the
+        greatest twice: there the maximum has a derivative, which would be counted twice without them.
+        """
 
-        return summed(slope, self.index.size)
+        def is_greatest(k: Index) -> Expression:
+            return step(self.argument.substituted({self.index: k}) - of(self))
+
+        slope = self.argument.derivative(variable)
+        found = summed(lambda k: is_greatest(k) * slope.substituted({self.index: k}), self.index.size)
+        return found / summed(is_greatest, self.index.size) if found else ZERO
 
 
 def maximum(e: Callable[[Index], Expression], over: str) -> Expression:

@@ -27,10 +27,15 @@ from matgrad.index_notation.expressions import (
     product,
 )
 
+MOST = 100  # the greatest natural exponent of a sum that is expanded
+
 
 def power(e: Expression, p: Fraction) -> Expression:
     """e^p: natural powers are expanded, and others are the products of those of the parts of e."""
-    if is_natural(p):
+    if is_natural(p) and len(e.terms) == 1:
+        ((m, c),) = e.terms.items()
+        return product((f, x * p) for f, x in m).scaled(c ** int(p))
+    if is_natural(p) and p <= MOST:
         return multiplied([e] * int(p))
     if (cases := e.by_cases(lambda case: power(case, p))) is not None:
         return cases

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.conditions import Flag, Order, Step
-from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Index, Label, Reversed
+from matgrad.index_notation.expressions import Condition, Delta, Entry, Expression, Factor, Index, Label, Reversed
 from matgrad.index_notation.functions import INFINITE, Applied, Maximum
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
@@ -45,10 +45,13 @@ class Values:
         """The sum of products of powers."""
         found = np.zeros([1] * len(self.axes))
         for m, c in e.terms.items():
-            term = np.full([1] * len(self.axes), float(c))
+            holds, term = np.full([1] * len(self.axes), float(c)), np.ones([1] * len(self.axes))
             for f, p in m:
-                term = term * self.factor(f) ** (int(p) if p.denominator == 1 else float(p))
-            found = found + term
+                if isinstance(f, Condition):
+                    holds = holds * self.factor(f)
+                else:
+                    term = term * self.factor(f) ** (int(p) if p.denominator == 1 else float(p))
+            found = found + np.where(holds == 0, 0, holds * term)  # where it does not hold, the rest may be undefined
         return found
 
     def index(self, i: Index) -> Array:

@@ -55,6 +55,7 @@ class Check:
     message: str = ""  # where it is wrong, with both symbolic entries
     source: str = ""  # of the equation
     note: str = ""  # why there is no verdict: it is then neither right nor wrong
+    given: str = ""  # what it is a verdict for, besides sizes: 'alpha = 1'
 
 
 def judged(

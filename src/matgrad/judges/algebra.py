@@ -170,21 +170,22 @@ def attempts(subject: Subject, algebra: Callable[[bool], Algebra]) -> list[Check
     """The verdicts with symbols for the numbers of a class or, if it decides something by them, with the numbers.
 
     algebra(False) has symbols, algebra(True) the numbers. If the code raises errors with both, the verdict says where.
-    Something of which nothing is compared is not right.
     """
-    for keep_numbers in (False, True):
-        a = algebra(keep_numbers)
-        a.name, a.started = a.name or subject.name, time.perf_counter()
-        try:
-            checks = list(subject.claims(a, subject.thing))
-        except Exception as error:  # whatever the code of a user leads to
-            checks = [crash(error, a.about, a.name)]
-            continue
-        if all(check.ok for check in checks) and all(check.note for check in checks):
-            nothing = f"{a.name} has nothing to check"
-            checks.append(Check(a.name, "?", "", a.about, "none", 0.0, False, nothing))
-        break
-    return checks
+    checks, is_crash = attempt(subject, algebra(False))
+    return attempt(subject, algebra(True))[0] if is_crash else checks
+
+
+def attempt(subject: Subject, a: Algebra) -> tuple[list[Check], bool]:
+    """The verdicts in an algebra, and whether the code raises an error; if nothing is compared, it is not right."""
+    a.name, a.started = a.name or subject.name, time.perf_counter()
+    try:
+        checks = list(subject.claims(a, subject.thing))
+    except Exception as error:  # whatever the code of a user leads to
+        return [crash(error, a.about, a.name)], True
+    if all(check.ok for check in checks) and all(check.note for check in checks):
+        nothing = f"{a.name} has nothing to check"
+        checks.append(Check(a.name, "?", "", a.about, "none", 0.0, False, nothing))
+    return checks, False
 
 
 def at_all(cls: type[Algebra], subject: Subject, settings: Iterable[Mapping[str, Any]]) -> list[Check]:

@@ -11,9 +11,10 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 from matgrad.activation_functions import ActivationFunction
+from matgrad.foundation.numbers import as_number
 from matgrad.index_notation import functions
 from matgrad.index_notation.expressions import (
     FIRST,
@@ -29,15 +30,19 @@ from matgrad.index_notation.expressions import (
 )
 from matgrad.index_notation.rules import folded
 from matgrad.index_notation.sums import summed
-from matgrad.inspection.verdicts import Check
+from matgrad.inspection.verdicts import Check, suffixed
 from matgrad.judges import claims
-from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, for_equal_sizes, made, shape_problem
+from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempt, for_equal_sizes, made, shape_problem
+from matgrad.judges.definitions import ArbitraryActivation
+from matgrad.judges.doubts import LARGE, RUNS, SMALL, doubt
+from matgrad.judges.settings import UNNAMED, Given, check_type, of_class, settings, texts
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
-from matgrad.program.entries import IndexMatrix, indices_of, lifted, symbols
+from matgrad.program.entries import SYMBOLIC, IndexMatrix, indices_of, lifted, symbols
 from matgrad.program.shapes import Questions, Shape, Size, size_name
 
-SMALL, LARGE = {"D": 5, "K": 7}, {"D": 11, "K": 13}  # with which layers are made
+T = TypeVar("T")
+MANY = 20  # answers of a constructor, with which a verdict would be for hardly any sizes
 
 
 def entry_of(V: IndexMatrix) -> Entry:
@@ -149,6 +154,7 @@ class Symbols(SymbolicAlgebra):
         self, ones: frozenset[str] = frozenset(), keep_numbers: bool = False, questions: Questions | None = None
     ) -> None:
         self.ones, self.keep_numbers, self.questions = ones, keep_numbers, questions or Questions()
+        self.given: dict[str, str] = {}  # what stays as it is, and what constructors found out about sizes
         self.about = ", ".join(["all sizes", *(f"{name} = 1" for name in sorted(ones))])
         self.taken: set[str] = set()  # the names of symbols that no others may have
 
@@ -166,8 +172,55 @@ class Symbols(SymbolicAlgebra):
         return X
 
     def made(self, make: MakeLayer) -> tuple[Layer, Layer]:
-        make = for_equal_sizes(make)
-        return make(*SMALL.values()), make(*LARGE.values())
+        layers, answers = [], []
+        for sizes in (SMALL, LARGE):
+            answers.append(list[str]())
+            given = [Given(n, name, self.questions, answers[-1]) for name, n in sizes.items()]
+            D, K = (1 if n.name in self.ones else n for n in given)
+            layers.append(for_equal_sizes(make)(D, K))
+        self.given |= dict.fromkeys(answers[0], "")
+        if answers[0] != answers[1] or len(answers[0]) > MANY:
+            asked = next((x for x in answers[0] if x not in answers[1]), f"{len(answers[0])} things about sizes")
+            self.questions.others.append(f"in a constructor whether {asked}")
+        small, large = layers
+        return small, large
+
+    def layer(self, make: MakeLayer, *, training: bool | None = None) -> Layer:
+        layer = super().layer(make, training=training)
+        for path, part in layer.walk():
+            for name, value in of_class(type(part)).items():
+                self._keep(suffixed(name, path), value, None)
+        return layer
+
+    def numbers(self, thing: T, other: T | None = None, prefix: str = "") -> T:
+        clone = super().numbers(thing, other, prefix)
+        for name, value in vars(thing).items():
+            check_type(prefix + name, value)
+            if vars(clone)[name] is value and not isinstance(thing, ArbitraryActivation):
+                self._keep(prefix + name, value, vars(other or thing)[name])
+        for name, value in of_class(type(thing)).items():
+            self._keep(prefix + name, value, None)
+        return clone
+
+    def _attribute(self, part: Layer, name: str, value: Any, other: Any) -> Any:
+        check_type(f"{type(part).__name__}.{name}", value)
+        value, other = as_number(value), as_number(other)
+        found = super()._attribute(part, name, value, other)
+        own = name.partition(".")[0]
+        if own in (*UNNAMED, *part.batch_matrices):
+            return found
+        if found is value:
+            self._keep(name, value, other)
+        elif type(value) is int:  # it may be a size for other reasons
+            self.given[name] = str(size_name(found))
+        return found
+
+    def _keep(self, name: str, value: Any, other: Any) -> None:
+        """Note what stays as it is, and must be the same in the layer of other sizes."""
+        found = list(settings(name, value))
+        self.given |= {x.name: x.text for x in found if x.is_named}
+        if other is not None and texts(found, arrays=False) != texts(settings(name, other), arrays=False):
+            raise TypeError(f"{name} depends on the sizes: expected a size, a matrix or a number")
 
     def size_of(self, number: int, other: int, what: str) -> Size | int:
         """The name of a size that is one number in the small layer and another in the large one, or 1."""
@@ -196,20 +249,39 @@ def verdicts(subject: Subject) -> list[Check]:
     anything else about a size, nothing is proved. A lemma needs no more: it is about matrices for which both sides are
     defined, and a variance of one example has no inverse.
     """
-    questions = Questions()
-    checks = _answered(subject, frozenset(), questions)
-    for ones in () if subject.claims == claims.of_lemma else subsets(questions.ones):
-        checks += _answered(subject, ones, Questions())
+    checks, pending, done = list[Check](), [frozenset[str]()], set[frozenset[str]]()
+    while pending:
+        ones = pending.pop(0)
+        questions = Questions()
+        checks += _answered(subject, ones, questions)
+        done.add(ones)
+        if subject.claims != claims.of_lemma:
+            pending += [x for more in subsets(questions.ones) if (x := ones | more) not in (*done, *pending)]
     return checks
 
 
 def _answered(subject: Subject, ones: frozenset[str], asked: Questions) -> list[Check]:
-    """The verdicts, none of which is right if the code asks about sizes what has no answer for all of them."""
-    checks = attempts(subject, lambda keep_numbers: Symbols(ones, keep_numbers, asked))
-    if asked.others:
-        reason = f"the code asks whether {asked.others[0]}, and so it differs from size to size"
+    """The verdicts for sizes of which some are 1, none of which is right if the code asks what has several answers.
+
+    Where it decides by numbers of its own, the verdicts are for these numbers.
+    """
+    for keep_numbers in (False, True):
+        a = Symbols(ones, keep_numbers, asked)
+        asked.numbers.clear()
+        with SYMBOLIC.asking(asked):
+            checks, is_crash = attempt(subject, a)
+        if not is_crash and not asked.numbers:
+            break
+    found = [*(f"asks {question}" for question in asked.others), *asked.numbers]
+    reason = f"the code {found[0]}" if found else ""
+    if not reason and not is_crash and all(x.ok for x in checks) and subject.claims in RUNS:
+        again = Symbols(ones, keep_numbers, asked)
+        with SYMBOLIC.asking(asked):
+            reason = doubt(subject, again, a.given)
+    if reason:
         return [replace(x, ok=False, message=f"{x.name} is not proved: {reason}\n  in {x.location}") for x in checks]
-    return checks
+    given = ", ".join(f"{name} = {text}" if text else name for name, text in sorted(a.given.items()))
+    return [replace(x, given=given) for x in checks]
 
 
 def subsets(names: set[str]) -> Iterator[frozenset[str]]:

@@ -6,11 +6,14 @@ from the index definitions in the rows of operations. Values that are computed i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, Self
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from matgrad.backends import register_matrix_type
 from matgrad.backends.base import Backend, RecordingError
+from matgrad.foundation.callers import is_asked_by_user
 from matgrad.index_notation.expressions import Entry, Expression, Index, index, multiplied, of
 from matgrad.index_notation.expressions import size as size_of
 from matgrad.index_notation.functions import arbitrary, exact
@@ -18,9 +21,10 @@ from matgrad.index_notation.text import text
 from matgrad.program.operations import COMPOSED, ROWS
 from matgrad.program.program import Value, in_order
 from matgrad.program.recorder import EXACT, RecordedMatrix, RecorderBackend, Recording, recording_method
-from matgrad.program.shapes import Shape, Size, size_name
+from matgrad.program.shapes import Questions, Shape, Size, size_name
 
 INVOLUTIONS = ("transpose", "negative")
+FOR_USERS = ("shape", "ndim", "T")  # attributes of matrices of every type
 
 
 class _Symbolic(Recording):
@@ -29,6 +33,20 @@ class _Symbolic(Recording):
     def __init__(self) -> None:
         super().__init__()
         self.values: WeakValueDictionary[tuple[Any, ...], Value] = WeakValueDictionary()
+        self.questions = Questions()  # of the present proof
+
+    @contextmanager
+    def asking(self, questions: Questions) -> Iterator[None]:
+        """What is asked of matrices and scalars is remembered there while the context lasts."""
+        before, self.questions = self.questions, questions
+        try:
+            yield
+        finally:
+            self.questions = before
+
+    def ask(self, question: str) -> None:
+        """Remember a question."""
+        self.questions.numbers.append(f"asks {question}")
 
     def append(
         self, operation: str, operands: tuple[Value, ...], shape: Shape, dtype: str = EXACT, **details: Any
@@ -51,7 +69,8 @@ class _Symbolic(Recording):
         return found
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise RecordingError."""
+        """Raise RecordingError, which is remembered as a question."""
+        self.questions.numbers.append(f"does what needs numbers: {problem}")
         raise RecordingError(problem)
 
 
@@ -98,8 +117,6 @@ def indices_of(shape: Shape) -> tuple[Index, ...]:
 class IndexMatrix(RecordedMatrix):
     """The matrix with the entries e(i, j), for an expression e in the indices `indices` of its rows and columns."""
 
-    __hash__ = object.__hash__
-
     def __init__(self, shape: Shape, entry: Expression, name: str = "") -> None:
         super().__init__(SYMBOLIC, Value("input", (), shape, EXACT, name=name))
         _entries[self.value] = entry
@@ -132,7 +149,21 @@ class IndexMatrix(RecordedMatrix):
             raise TypeError(f"expected two indices of size {self.rows} and {self.columns}, found {position!r}")
         return self.entry.substituted(dict(zip(self.indices, position, strict=True)))
 
+    # -- for the package ------------------------------------------------------------------------
+    def __getattribute__(self, name: str) -> Any:
+        """An attribute, of which users need few; others tell matrices of different types apart."""
+        if name not in FOR_USERS and is_asked_by_user():
+            SYMBOLIC.ask(f"for the attribute {name} of a matrix")
+        return object.__getattribute__(self, name)
+
+    def __hash__(self) -> int:
+        if is_asked_by_user():
+            SYMBOLIC.ask("for the hash of a matrix")
+        return object.__hash__(self)
+
     def __repr__(self) -> str:
+        if is_asked_by_user():
+            SYMBOLIC.ask("for the text of a matrix")
         pairs = zip(self.indices, "ij", strict=False)
         return text(self.entry, {k: name + "'" * n for i, name in pairs for n, k in enumerate(i.parts)})
 
@@ -154,8 +185,10 @@ class IndexMatrix(RecordedMatrix):
 
     def __eq__(self, other: object) -> bool:
         """Whether a scalar is equal to another, if that is known."""
-        if self.shape != () or isinstance(other, IndexMatrix | str) or other is None:
-            return self is other or (other is not None and self._no_numbers())
+        if other is None or (self is other and not is_asked_by_user()):
+            return self is other
+        if self.shape != () or isinstance(other, IndexMatrix | str):
+            return self._no_numbers()
         return not self - other
 
     __ne__ = object.__ne__

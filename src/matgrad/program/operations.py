@@ -153,6 +153,12 @@ def _total(X: Any) -> Any:
     return table.elements_sum(X) if X.shape else X
 
 
+def _shares(DY: Any, Y: Any, X: Any) -> Any:
+    """M ⊙ ((DY / M 1_n) 1_nᵀ) with M = [X ≥ Y 1_nᵀ]: equal shares of dy_i for the greatest elements of a row"""
+    M = table.step(X - column_repeat(Y, X.shape[1]))
+    return hadamard(M, column_repeat(hadamard(DY, reciprocal(table.rows_sum(M))), X.shape[1]))
+
+
 def _lower_power(X: Any, c: Any) -> Any:
     """X^(c - 1), for a number c"""
     n = c.value.number
@@ -290,17 +296,13 @@ _ROWS = (
         "columns_max", "m n -> 1 n", "reduction",
         latex=Notation(r"\max({0:sum})_{{\text{{col}}}}", "unary"), over="max",
         index=lambda i, j, X: maximum(lambda k: X[k, j], X.rows),
-        adjoint=lambda DY, Y, X: (  # where x_ij is the maximum, in one place unless two elements are the greatest
-            hadamard(row_repeat(DY, X.shape[0]), table.step(X - row_repeat(Y, X.shape[0]))),
-        ),
+        adjoint=lambda DY, Y, X: (_shares(DY.T, Y.T, X.T).T,),
     ),
     Operation(
         "rows_max", "m n -> m 1", "reduction",
         latex=Notation(r"\max({0:sum})_{{\text{{row}}}}", "unary"), over="max",
         index=lambda i, j, X: maximum(lambda k: X[i, k], X.columns),
-        adjoint=lambda DY, Y, X: (
-            hadamard(column_repeat(DY, X.shape[1]), table.step(X - column_repeat(Y, X.shape[1]))),
-        ),
+        adjoint=lambda DY, Y, X: (_shares(DY, Y, X),),
     ),
     # -- products
     Operation(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NoReturn
 
+from matgrad.foundation.callers import is_asked_by_user
 from matgrad.foundation.numbers import as_number
 
 Shape = tuple[Any, ...]  # (m, n) of a matrix, () of a scalar, (K, D, nnz) of a support; each an int or a `Size`
@@ -17,14 +18,16 @@ TIMES = "·"  # in the name of a product of sizes
 
 
 class Questions:
-    """What code has asked about sizes: an answer holds for some sizes only, so others need a run of their own.
+    """What code has asked about sizes and numbers: an answer holds for some of them only, so others need their own run.
 
-    `ones` are the sizes that were taken not to be 1; `others` says what else was asked.
+    `ones` are the sizes that were taken not to be 1; `others` says what else was asked of sizes, "whether N = 2", and
+    `numbers` what was asked of matrices and settings, or could not be done with them.
     """
 
     def __init__(self) -> None:
         self.ones: set[str] = set()
         self.others: list[str] = []
+        self.numbers: list[str] = []
 
 
 def _of_scalar(operator: str) -> Callable[..., Any]:
@@ -42,7 +45,12 @@ class Size:
     """A size of 1 or more, with a name instead of a number; a size of 1 is the number 1.
 
     A product of sizes is a size: N * K has the name N·K. Code can compute with a size, and ask whether it is 1.
+    Whatever else it asks is remembered, also by way of a hash, a text or an attribute, which the package itself needs.
     """
+
+    __array_ufunc__ = None  # NumPy's numbers leave operators to it
+    name: str
+    questions: Questions
 
     def __init__(self, name: str, questions: Questions | None = None) -> None:
         self.name = name
@@ -53,10 +61,32 @@ class Size:
         """The names of the sizes whose product it is."""
         return self.name.split(TIMES)
 
+    def _ask(self, question: str) -> None:
+        """Remember a question."""
+        self.questions.others.append(question)
+
+    # -- for the package ------------------------------------------------------------------------
+    def __getattribute__(self, name: str) -> Any:
+        """An attribute, which an int does not have; for users, the class is that of an int."""
+        if is_asked_by_user():
+            if name == "__class__":
+                return int
+            Size._ask(self, f"for the attribute {name} of the size {size_name(self)}")
+        return object.__getattribute__(self, name)
+
     def __repr__(self) -> str:
+        if is_asked_by_user():
+            self._ask(f"for the text of the size {self.name}")
         return self.name
 
+    def __format__(self, specification: str) -> str:
+        if is_asked_by_user():
+            self._ask(f"for the text of the size {self.name}")
+        return format(self.name, specification)
+
     def __hash__(self) -> int:
+        if is_asked_by_user():
+            self._ask(f"for the hash of the size {self.name}")
         return hash(self.name)
 
     # -- as a number ----------------------------------------------------------------------------
@@ -72,27 +102,31 @@ class Size:
     # -- comparisons ----------------------------------------------------------------------------
     def __eq__(self, other: object) -> bool:
         """Whether the sizes have the same name; otherwise they are taken to be different, and that is remembered."""
-        if isinstance(other, Size) and self.name == other.name:
+        n: Any = as_number(other)
+        if isinstance(n, Size) and self.name == n.name:
             return True
-        other = as_number(other)
-        if isinstance(other, Size) or (isinstance(other, int | float) and other > 1 and other == int(other)):
-            self.questions.others.append(f"{self} = {other}")
-        elif other == 1:
-            self.questions.ones |= {*self.factors}
+        if type(n) in (int, float, bool):
+            if n == 1:
+                self.questions.ones |= {*self.factors}
+            elif n > 1 and float(n).is_integer():
+                self._ask(f"whether {self.name} = {n}")
+        elif not isinstance(n, str | tuple | list | dict | None):
+            self._ask(f"whether {self.name} = {size_name(n)}")
         return False
 
     def __le__(self, other: Any) -> bool:
         """Whether it is at most a number, which is known for numbers below 2: it is taken not to be 1."""
         other = as_number(other)
-        if not isinstance(other, int | float) or other >= 2:
-            raise TypeError(f"{self} ≤ {other}: the size {self} has no number; a proof is for all sizes")
+        if type(other) not in (int, float, bool) or other >= 2:
+            self._ask(f"whether {self.name} ≤ {size_name(other)}")
+            raise TypeError(f"{self.name} ≤ {size_name(other)}: a size has no number; a proof is for all sizes")
         if other >= 1:
             self.questions.ones |= {*self.factors}
         return False
 
     def __lt__(self, other: Any) -> bool:
         other = as_number(other)
-        return self <= (other - 1 if isinstance(other, int) else other)
+        return self <= (other - 1 if type(other) is int else other)
 
     def __gt__(self, other: Any) -> bool:
         return not self <= other
@@ -101,9 +135,12 @@ class Size:
         return not self < other
 
     def _no_number(self, *others: Any) -> NoReturn:
-        raise TypeError(f"the size {self} has no number: a proof is for all sizes")
+        self._ask(f"for the number of the size {self.name}")
+        raise TypeError(f"the size {self.name} has no number: a proof is for all sizes")
 
-    __int__ = __float__ = __index__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _no_number
+    __int__ = __float__ = __complex__ = __index__ = __round__ = __trunc__ = __floor__ = __ceil__ = __abs__ = _no_number
+    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = __rpow__ = __invert__ = _no_number
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = _no_number
 
 
 class BoundSize(int, Size):  # type: ignore[misc]

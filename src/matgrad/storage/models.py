@@ -115,6 +115,7 @@ def model_description(M: MultilayerPerceptron, more: Mapping[str, Any] | None = 
     if M.features is not None:
         information["features"] = asdict(M.features)
     for name, things in _definitions(M, information).items():
+        information.pop(name, None)
         if found := origins(things):
             information[name] = found
     try:

@@ -10,10 +10,19 @@ from typing import Any
 
 from matgrad.index_notation import functions
 from matgrad.index_notation.conditions import order, positive
-from matgrad.index_notation.expressions import Expression, Index, Label, as_expression, delta, new_index, opposite
+from matgrad.index_notation.expressions import (
+    Expression,
+    Index,
+    Label,
+    as_expression,
+    delta,
+    multiplied,
+    new_index,
+    opposite,
+)
 from matgrad.index_notation.functions import cos, erf, exp, log, sin, sqrt, tanh
 from matgrad.index_notation.sums import summed_over
-from matgrad.writers.sizes import ShapeError, Size, UnsupportedError, atoms_of, shown
+from matgrad.writers.sizes import Question, ShapeError, Size, UnsupportedError, asked, atoms_of, shown
 from matgrad.writers.tensors import (
     MINUS_INFINITY,
     Part,
@@ -23,12 +32,14 @@ from matgrad.writers.tensors import (
     counted,
     greatest,
     index,
+    indices,
     keys,
     lift,
     positions,
 )
 
 HALF = Fraction(1, 2)
+SMALL = 1e-6  # an ε that only keeps from dividing by 0
 
 
 # -- functions of numbers ------------------------------------------------------------------------
@@ -178,7 +189,8 @@ COMPARISONS: dict[str, Callable[[Any, Any], Tensor]] = {
 
 def finite_or_not(x: Any) -> Any:
     """-∞ for a number that stands for it, where something is masked."""
-    return -math.inf if isinstance(x, int | float) and x <= MINUS_INFINITY else x
+    constants = [e.constant if isinstance(e, Expression) else None for e in lift(x).data.values()]
+    return -math.inf if all(c is not None and c <= MINUS_INFINITY for c in constants) else x
 
 
 def where(condition: Tensor, x: Any, y: Any) -> Tensor:
@@ -363,9 +375,17 @@ def kl_div(x: Tensor, t: Tensor, reduction: str = "mean", log_target: bool = Fal
     return losses.sum() / Size(x.dims[0]) if reduction == "batchmean" else reduced(losses, reduction)
 
 
+def norm_above(x: Tensor, p: Any, dim: Any, eps: Any, keepdim: bool = False) -> Tensor:
+    """max(|x|, ε); a small ε only counts where a norm is as small, which is asked about."""
+    if isinstance(eps, float) and eps <= SMALL:
+        asked(Question(f"norms > {eps:g}", True, lambda sizes: True))
+        return norm(x, p, dim, keepdim)
+    return clamp(norm(x, p, dim, keepdim), eps)
+
+
 def cosine_similarity(x: Tensor, y: Tensor, dim: int = 1, eps: Any = 1e-8) -> Tensor:
     """x·y / (max(|x|, ε)·max(|y|, ε))"""
-    return (x * y).sum(dim) / (clamp(norm(x, 2, dim), eps) * clamp(norm(y, 2, dim), eps))
+    return (x * y).sum(dim) / (norm_above(x, 2, dim, eps) * norm_above(y, 2, dim, eps))
 
 
 # -- labels --------------------------------------------------------------------------------------
@@ -418,6 +438,19 @@ def taken(x: Tensor, labels: Sequence[Tensor]) -> Tensor:
     ks = [_axis_index(x, d) for d in range(len(labels))]
     names = {k: _labeled(k, t) for k, t in zip(ks, wide, strict=True)}
     return Tensor((*dims, *rest), {key: e.substituted(names) for key, e in x.data.items()})
+
+
+def put(x: Tensor, labels: Sequence[Tensor], value: Tensor) -> Tensor:
+    """x with x[t, …] = v, where a position is among the labels, so that no entry is put twice"""
+    dims, rest = broadcast(*(t.dims for t in labels)), x.dims[len(labels) :]
+    rows = {i: new_index(i.size) for i in indices(dims)}
+    places = [label(t).at(rows) for t in labels]
+    if rest or len(dims) != 1 or not any(i in places for i in rows.values()):
+        raise UnsupportedError(f"an assignment at labels {' and '.join(shown(t.dims) for t in labels)}")
+    hot = multiplied(same(p, _axis_index(x, d)) for d, p in enumerate(places))
+    new = value.broadcast_to(dims).data[()].substituted(rows)
+    here, there = (summed_over(rows.values(), e) for e in (hot, hot * new))
+    return x.map(lambda e: e * (1 - here) + there)
 
 
 def scattered(x: Tensor, dim: int, t: Tensor, source: Any, add: bool) -> Tensor:
@@ -541,7 +574,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "log_softmax": log_softmax,
     "cumsum": cumsum,
     "flip": flip,
-    "normalize": lambda x, p=2.0, dim=1, eps=1e-12: x / clamp(norm(x, p, dim, True), eps),
+    "normalize": lambda x, p=2.0, dim=1, eps=1e-12: x / norm_above(x, p, dim, eps, True),
     "cosine_similarity": cosine_similarity,
     "einsum": einsum,
     "linear": linear,

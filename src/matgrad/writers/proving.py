@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal, new_index, total
-from matgrad.index_notation.sums import summed_over
+from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal
 from matgrad.writers import texts
-from matgrad.writers.samples import Samples
+from matgrad.writers.samples import Samples, g_name
 from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
 from matgrad.writers.specifications import Specification, SumRule, specification, sum_rules, under
 from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
-from matgrad.writers.tensors import Key, Tensor, indices, keys, summed_to, symbols
+from matgrad.writers.tensors import Key, Tensor, gradient, indices, keys, summed_to, symbols
 from matgrad.writers.verdicts import Verdict
 
 # what code raises where it is wrong, or where symbols cannot stand for numbers
-CODE_ERRORS = (IndexError, TypeError, ValueError, AttributeError, KeyError, RuntimeError, AssertionError)
+CODE_ERRORS = (IndexError, TypeError, ValueError, AttributeError, KeyError, RuntimeError, AssertionError, MemoryError)
 
 
 def prove(
@@ -164,7 +163,10 @@ class Proof:
         self.symbols = self.arguments(lambda n, s: s.symbol(n))
         self.model = self.code.run(self.symbols, numeric=False)
         self.outputs: list[Tensor] = self.model.outputs
-        self.gs = [symbols("g" if len(self.outputs) == 1 else f"g{n}", y.dims) for n, y in enumerate(self.outputs, 1)]
+        names = ["g"] if len(self.outputs) == 1 else [f"g{n}" for n in range(1, len(self.outputs) + 1)]
+        while set(names) & set(self.symbols):
+            names = [f"d{name}" for name in names]
+        self.gs = [symbols(name, y.dims) for name, y in zip(names, self.outputs, strict=True)]
         samples = Samples(self)
         try:
             self.returned = self.model.gradients(self.gs)
@@ -255,7 +257,8 @@ class Proof:
 
     def _definitions(self) -> list[tuple[Entry, Expression]]:
         """Variables of forward that can be put into an expression."""
-        own = {n: x for n, x in self.model.names.items() if n not in self.symbols and not x.is_index and not x.is_bool}
+        used = {*self.symbols, *(g_name(g) for g in self.gs)}
+        own = {n: x for n, x in self.model.names.items() if n not in used and not x.is_index and not x.is_bool}
         return [
             (Entry(n, indices(x.dims)), x.data[()]) for n, x in own.items() if set(x.data) == {()} and texts.is_name(n)
         ]
@@ -272,20 +275,3 @@ class Proof:
                 shape = " ".join("*".join(map(str, d)) for d in s.dims)
                 return [f'if Σ_{size} of {name} is 1, it is right: say {name}="{shape}, Σ_{size} = 1"']
         return []
-
-
-def gradient(x: Tensor, ys: Sequence[Tensor], gs: Sequence[Tensor]) -> Tensor:
-    """Σ g·∂y/∂x, by the engine"""
-    data = {}
-    for key, symbol in x.data.items():
-        ((m, _),) = symbol.terms.items()
-        entry = m[0][0]
-        new = {i: new_index(i.size) for i in entry.indices}
-        at = entry.at(*new.values())
-        terms = []
-        for y, g in zip(ys, gs, strict=True):
-            for k in keys(y.dims):
-                slope = y.data[k].derivative(at)
-                terms.append(summed_over(indices(y.dims), slope * g.data[k]) if slope else slope)
-        data[key] = total(terms).substituted({v: i for i, v in new.items()})
-    return Tensor(x.dims, data)

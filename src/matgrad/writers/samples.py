@@ -12,7 +12,7 @@ from matgrad.index_notation.expressions import Entry
 from matgrad.index_notation.values import Array
 from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
 from matgrad.writers.specifications import Specification, part_values
-from matgrad.writers.subjects import Run
+from matgrad.writers.subjects import RefutedError, Run
 from matgrad.writers.tensors import Tensor
 from matgrad.writers.texts import place_of
 from matgrad.writers.verdicts import Witness
@@ -57,7 +57,7 @@ class Samples:
     def given(self, run: Run, seed: int) -> list[Array]:
         """Gradients of the outputs."""
         rng = np.random.default_rng(seed + 1000)
-        return [np.round(rng.normal(size=np.shape(y)), 2) for y in run.outputs]
+        return [np.asarray(np.round(rng.normal(size=np.shape(y)), 2)) for y in run.outputs]
 
     def run(self) -> None:
         """As many samples as it takes."""
@@ -79,7 +79,7 @@ class Samples:
             run = code.run(_copied(arguments), numeric=True)
             gs = self.given(run, seed)
             returned = run.gradients([g.copy() for g in gs])
-        except (UnsupportedError, ShapeError):
+        except (UnsupportedError, ShapeError, RefutedError):
             raise
         except Exception as error:
             self.problems.append(f"the code raises {type(error).__name__} with numbers: {error}{place_of(error)}")
@@ -91,7 +91,7 @@ class Samples:
             elif s.kind != "=":
                 values |= part_values(n, s.dims, arguments[n], sizes)
         for symbol, g, y in zip(proof.gs, gs, proof.outputs, strict=True):
-            values |= part_values(_name(symbol), y.dims, g, sizes)
+            values |= part_values(g_name(symbol), y.dims, g, sizes)
         for number, (y, real) in enumerate(zip(proof.outputs, run.outputs, strict=True)):
             self._model(f"output {number}", y.numeric(values, sizes), real, sizes)
         for n, found in proof.compared.items():
@@ -165,7 +165,8 @@ class Samples:
         return []
 
 
-def _name(g: Tensor) -> str:
+def g_name(g: Tensor) -> str:
+    """The name of a gradient of an output."""
     ((m, _),) = next(iter(g.data.values())).terms.items()
     factor = m[0][0]
     assert isinstance(factor, Entry)

@@ -71,6 +71,16 @@ def local_variables(f: Callable[..., Any], found: dict[str, Any]) -> Iterator[No
         sys.setprofile(old)
 
 
+def by_name(f: Callable[..., Any], arguments: Mapping[str, Any], outputs: Sequence[Any], gs: Sequence[Any]) -> Any:
+    """The gradients, by argument, of a function of arguments, of the output, as `output` or `y`, and of gradients."""
+    given, known = iter(gs), {**arguments, "output": outputs[0], "y": outputs[0]}
+    result = f(**{n: known[n] if n in known else next(given) for n in parameters(f)})
+    if isinstance(result, dict):
+        return dict.fromkeys(arguments) | result
+    found = list(result) if isinstance(result, tuple | list) else [result]
+    return dict.fromkeys(arguments) | dict(zip(arguments, found, strict=False))
+
+
 class StandIn:
     """What is called in place of a kernel: kernel(…), kernel[grid](…) or kernel.apply(…)."""
 

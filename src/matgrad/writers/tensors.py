@@ -20,6 +20,7 @@ from matgrad.index_notation.expressions import (
     Index,
     Label,
     as_expression,
+    new_index,
     of,
     total,
 )
@@ -368,6 +369,23 @@ def lift(x: Any) -> Tensor:
 def greatest(a: Expression, b: Expression) -> Expression:
     """The greater of two numbers."""
     return b + (a - b) * positive(a - b)
+
+
+def gradient(x: Tensor, ys: Sequence[Tensor], gs: Sequence[Tensor]) -> Tensor:
+    """Σ g·∂y/∂x, by the engine"""
+    data = {}
+    for key, symbol in x.data.items():
+        ((m, _),) = symbol.terms.items()
+        entry = m[0][0]
+        new = {i: new_index(i.size) for i in entry.indices}
+        at = entry.at(*new.values())
+        terms = []
+        for y, g in zip(ys, gs, strict=True):
+            for k in keys(y.dims):
+                slope = y.data[k].derivative(at)
+                terms.append(summed_over(indices(y.dims), slope * g.data[k]) if slope else slope)
+        data[key] = total(terms).substituted({v: i for i, v in new.items()})
+    return Tensor(x.dims, data)
 
 
 # -- views: what shows the entries of another tensor --------------------------------------------

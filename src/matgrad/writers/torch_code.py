@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from matgrad.writers.subjects import MISSING, Code, RefutedError, Run, local_variables, parameters
+from matgrad.writers.subjects import MISSING, Code, RefutedError, Run, by_name, local_variables, parameters
 from matgrad.writers.tensors import Tensor, lift
 from matgrad.writers.torch_tensors import InDoublePrecision, SymbolicTensor, symbolic_code, unwrapped
 
@@ -96,7 +96,7 @@ def to_torch(x: Any) -> Any:
     """What code gets for an argument."""
     if isinstance(x, Tensor):
         return SymbolicTensor(x)
-    return torch.tensor(x) if isinstance(x, np.ndarray) else x
+    return torch.tensor(x) if isinstance(x, np.ndarray | np.generic) else x
 
 
 class TorchCode(Code):
@@ -214,13 +214,7 @@ class WithBackward(TorchCode):
         self, ctx: Context, arguments: Mapping[str, Any], outputs: Sequence[Any], gs: Sequence[Any]
     ) -> dict[str, Any]:
         """The gradients, in the order of the arguments; those that backward does not return are None."""
-        given, known = iter(gs), {**arguments, "output": outputs[0], "y": outputs[0]}
-        names = list(parameters(self.functions[1]))
-        result = self.functions[1](**{n: known[n] if n in known else next(given) for n in names})
-        if isinstance(result, dict):
-            return dict.fromkeys(arguments) | result
-        found = list(result) if isinstance(result, tuple | list) else [result]
-        return self.named([*found, *[None] * (len(arguments) - len(found))], list(arguments))
+        return by_name(self.functions[1], arguments, outputs, gs)
 
 
 def torch_code(x: Any, backward: Callable[..., Any] | None) -> TorchCode:

@@ -14,7 +14,7 @@ from unittest import mock
 import torch
 
 from matgrad.writers import operations
-from matgrad.writers.operations import OPERATIONS, expanded, flat, full, like, taken
+from matgrad.writers.operations import OPERATIONS, expanded, flat, full, like, put, taken, where
 from matgrad.writers.sizes import SCALAR, Atoms, Dims, ShapeError, Size, UnsupportedError, atoms_of, shown
 from matgrad.writers.tensors import (
     Expanded,
@@ -72,14 +72,17 @@ IGNORED += " scale_grad_by_freq sparse norm_type"
 PLACES = (*LIBRARIES, str(Path(torch.__file__).parent))
 
 
-class ModifiedError(Exception):
-    """A tensor was changed in place that backward needs as it was."""
+class Places:
+    """The places of maxima, which nothing is known of."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnsupportedError(f"{name} of the places of a maximum")
 
 
 class Pair(tuple):
-    """Values, and their indices, which are not supported."""
+    """Values, and their places."""
 
-    values = property(lambda self: self[0])
+    values, indices = property(lambda self: self[0]), property(lambda self: self[1])
 
 
 class Shape(tuple):
@@ -197,10 +200,16 @@ class SymbolicTensor:
         return entries(self, key if isinstance(key, tuple) else (key,))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        target = self[key]
-        if target.versions is not self.versions:
-            raise UnsupportedError("an assignment to entries that labels select")
-        assign(target, lift(unwrapped(value)).broadcast_to(target.value.dims), "an assignment")
+        keys = key if isinstance(key, tuple) else (key,)
+        new, own = lift(unwrapped(value)), self.value
+        if all(isinstance(k, SymbolicTensor) for k in keys):
+            tensors = [k.value for k in keys]
+            is_mask = tensors[0].is_bool and not new.dims
+            result = where(tensors[0], new, own) if is_mask else put(own, tensors, new)
+            assign(self, result, "an assignment")
+        else:
+            target = self[key]
+            assign(target, new.broadcast_to(target.value.dims), "an assignment")
 
     __hash__ = object.__hash__
 
@@ -378,7 +387,7 @@ def maximum(x: SymbolicTensor, dim: Any = None, keepdim: bool = False) -> Any:
     if isinstance(dim, SymbolicTensor):
         return call("maximum", x, dim)
     values = wrapped(x.value.max(dim, keepdim))
-    return values if dim is None else Pair((values, None))
+    return values if dim is None else Pair((values, Places()))
 
 
 def minimum(x: SymbolicTensor, dim: Any = None, keepdim: bool = False) -> Any:
@@ -386,7 +395,7 @@ def minimum(x: SymbolicTensor, dim: Any = None, keepdim: bool = False) -> Any:
     if isinstance(dim, SymbolicTensor):
         return call("minimum", x, dim)
     values = wrapped(-(-x.value).max(dim, keepdim))
-    return values if dim is None else Pair((values, None))
+    return values if dim is None else Pair((values, Places()))
 
 
 def to(x: SymbolicTensor, *kinds: Any, **options: Any) -> SymbolicTensor:
