@@ -29,7 +29,7 @@ from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.latex import latex_document, latex_equation, latex_function
 from matgrad.inspection.verdicts import Check, crash
-from matgrad.judges import explanations
+from matgrad.judges import blocks, explanations
 from matgrad.judges.algebra import Subject, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
@@ -150,6 +150,7 @@ def _subjects() -> Iterator[Subject]:
     for name, make, *judges in _layers():
         for training in (True, False):
             yield Subject(name, of_layer, partial(made, make, training), is_basic=training, judges=tuple(judges))
+    yield from _of_blocks()
     for name, cls in LOSSES.items():
         yield Subject(name, of_loss, cls, is_basic=True)
         if "label_smoothing" in getattr(cls.__init__, "__annotations__", {}):
@@ -168,6 +169,15 @@ def _layers() -> Iterator[tuple[Any, ...]]:
     yield "ReLU", partial(layers.ActivationDropoutLayer, act="ReLU")
     for arbitrary in (layers.ActivationLayer, layers.ActivationDropoutLayer):
         yield "Activation", partial(arbitrary, act=ArbitraryActivation()), ALL_SIZES
+
+
+def _of_blocks() -> Iterator[Subject]:
+    """Layers of images and tokens, and of layers: with declared sizes, for arbitrary parts, and as they are made."""
+    for name in blocks.DECLARED | blocks.COMPOSITES | blocks.MADE:
+        declared, composites = blocks.DECLARED.get(name, []), blocks.COMPOSITES.get(name, [])
+        yield from (Subject(name, blocks.of_declared, x, judges=(ALL_SIZES,)) for x in declared)
+        yield from (Subject(name, blocks.of_composite, x, judges=(ALL_SIZES,)) for x in composites)
+        yield from (Subject(name, of_layer, x, judges=(SYMPY, NUMBERS)) for x in blocks.MADE.get(name, []))
 
 
 def _of_state() -> Iterator[Subject]:
