@@ -16,6 +16,8 @@ import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from functools import cached_property, reduce
 from itertools import count
@@ -116,6 +118,23 @@ class UndefinedError(ArithmeticError):
     """An expression that has no value, such as 1/0, or no canonical form."""
 
 
+class TooLongError(ArithmeticError):
+    """What would need more terms than are allowed."""
+
+
+_budget: ContextVar[list[int] | None] = ContextVar("_budget", default=None)  # how many terms may still be made
+
+
+@contextmanager
+def bounded(terms: int) -> Iterator[None]:
+    """Raise a TooLongError if expressions with more terms than that, all together, are made inside."""
+    token = _budget.set([terms])
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
 Indices = Mapping[Index, Index]  # what is put for indices
 Colors = Mapping[Index, str]  # what stands for indices in shapes; other indices stand for themselves
 
@@ -189,6 +208,10 @@ class Expression:
 
     def __init__(self, terms: Mapping[Monomial, Fraction]) -> None:
         self.terms = {m: c for m, c in terms.items() if c}
+        if budget := _budget.get():
+            budget[0] -= 1 + len(self.terms)
+            if budget[0] < 0:
+                raise TooLongError("it needs expressions with too many terms")
 
     # -- what it consists of --------------------------------------------------------------------
     def factors(self) -> Iterator[Factor]:
