@@ -229,7 +229,7 @@ ONNX: list[Case] = [
     (
         "a loop",
         changed_onnx(lambda p: p.graph.node[2].CopyFrom(helper.make_node("Loop", ["Div2.Y"], ["Gemm3.Y"]))),
-        "node 3, Loop: unknown operator",
+        "node 3, 'Loop': unknown operator",
     ),
     ("20,000 nodes", lambda: changed_onnx(lambda p: p.graph.node.extend([p.graph.node[0]] * 20_000)), "found 20"),
 ]
