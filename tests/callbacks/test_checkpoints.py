@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from safetensors.numpy import save_file
 import matgrad as mg
 from matgrad.backends import backend_of
 from matgrad.callbacks import ending
+from matgrad.foundation.machine import threads
 from matgrad.foundation.numbers import generator
 from matgrad.layers.state import matrices_of, supports_of
 from matgrad.storage.checkpoints import checkpoint_files, find_checkpoint, read_checkpoint
@@ -123,7 +125,8 @@ def test_another_backend_goes_on_up_to_rounding(tmp_path):
     crashed(tmp_path, model("native").to(dtype="float64"), 17, every="3s")
     for backend in ("numpy", "torch"):
         other = model(backend).to(dtype="float64")
-        fit(other, mg.Checkpoints(tmp_path / backend), resume=tmp_path)
+        with pytest.warns(UserWarning, match=f"had the engine native, and is resumed with {backend}"):
+            fit(other, mg.Checkpoints(tmp_path / backend), resume=tmp_path)
         np.testing.assert_allclose(other.predict(X), M.predict(X), rtol=0, atol=1e-9)
 
 
@@ -370,3 +373,82 @@ def test_a_users_callback_keeps_its_state(tmp_path):
 
     with pytest.raises(TypeError, match=r"callbacks\.\d\.1\.thing: expected plain values and matrices, found object"):
         fit(model("numpy"), Odd(), mg.Checkpoints(tmp_path / "odd"))
+
+
+# -- what a checkpoint cannot have is announced -------------------------------------------------------
+
+
+class KeepingLayer(mg.LinearLayer):
+    """Divides X by the number of calls so far, or by what else it keeps, which is no part of the state."""
+
+    def __init__(self, *sizes: int, kind: str) -> None:
+        super().__init__(*sizes)
+        self.kind, self.count, self.counts, self.table = kind, 0, [0], {"n": 0}
+        self.array, self.rng, self.last = np.zeros(1), np.random.default_rng(0), None
+
+    def feedforward(self, X):
+        c = 1.0
+        if self.kind == "number":
+            self.count += 1
+            c = 1 / self.count
+        elif self.kind == "list":
+            self.counts[0] += 1
+            c = 1 / self.counts[0]
+        elif self.kind == "dictionary":
+            self.table["n"] += 1
+            c = 1 / self.table["n"]
+        elif self.kind == "array":
+            self.array += 1
+            c = 1 / float(self.array[0])
+        elif self.kind == "generator":
+            c = self.rng.random()
+        elif self.kind == "matrix":
+            X, self.last = X if self.last is None else X + 0.1 * self.last, X
+        return super().feedforward(c * X)
+
+
+def keeping(kind: str) -> mg.MultilayerPerceptron:
+    mg.manual_seed(0)
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(X.shape[1], 4, "ReLU"), KeepingLayer(4, 10, kind=kind)])
+    return M.to("numpy", dtype="float64")
+
+
+@pytest.mark.filterwarnings("ignore:training continues uncompiled")
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("kind", ["nothing", "number", "list", "dictionary", "array", "generator", "matrix"])
+def test_a_resumed_run_ends_with_the_same_bits_or_says_that_it_may_not(tmp_path, kind: str, compiled: bool):
+    def trained(epochs: int, **options) -> mg.MultilayerPerceptron:
+        M = keeping(kind)
+        M.fit(X, t, epochs=epochs, batch_size=10, seed=0, compiled=compiled, statistics=False, **options)
+        return M
+
+    expected = trained(4).state()
+    trained(2, callbacks=[mg.Checkpoints(tmp_path)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = trained(4, callbacks=[mg.Checkpoints(tmp_path)], resume=tmp_path).state()
+    said = [str(w.message) for w in caught]
+    if kind == "nothing":
+        assert not said
+        for name, A in expected.items():
+            np.testing.assert_array_equal(found[name], A, err_msg=name)
+    else:
+        kept = {"number": "count", "list": "counts", "dictionary": "table", "generator": "rng", "matrix": "last"}
+        assert any(f"had KeepingLayer.{kept.get(kind, kind)} " in text for text in said), said
+        assert any("the run continues uncompiled, as before (a layer keeps" in text for text in said) == compiled, said
+
+
+def test_other_conditions_of_a_resumed_run_are_announced(tmp_path, monkeypatch):
+    crashed(tmp_path, model("numpy"), 17, every="3s")
+    monkeypatch.setattr("matgrad.training.run.threads", lambda: 77)
+    monkeypatch.setattr("matgrad.training.run.versions", lambda: {"matgrad": "0.0.1"})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model("numpy"), mg.Checkpoints(tmp_path), resume=tmp_path, compiled=False)
+    said = [str(w.message) for w in caught]
+    for what in (
+        "its equations compiled, and is resumed with one by one",
+        f"the number of threads {threads()}, and is resumed with 77",
+        f"the version of matgrad {mg.__version__}, and is resumed with 0.0.1",
+    ):
+        assert f"the run in the checkpoint had {what}" in said

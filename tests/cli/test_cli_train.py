@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -63,6 +64,29 @@ def test_quiet_prints_the_last_line_and_json_one_document():
     record = json.loads(succeed("train", *FAST, "--json", *shown))
     assert [f"{row['loss']:.4f}" for row in record["epochs"]] == [row["loss"] for row in rows(loud)]
     assert f"{record['results']['test_accuracy']:.4f}" == rows(loud)[-1]["test_acc"]
+
+
+LOOKING = """
+import matgrad as mg
+from matgrad.matrix_operations import elements_sum
+
+
+class LookingAtNumbersLayer(mg.LinearLayer):
+    def feedforward(self, X):
+        return super().feedforward((0.5 if float(elements_sum(X)) > 0 else 0.8) * X)
+"""
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize("flag", ["--quiet", "--json"])
+def test_a_run_that_is_not_compiled_says_so_beside_the_result(folder, flag: str):
+    (folder / "looking.py").write_text(LOOKING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        result = run("train", *FAST, "--layers", "ReLU;LookingAtNumbers", "--plugin", "looking.py", flag)
+    assert result.exit_code == 0, result.output
+    assert "note: training continues uncompiled: code cannot depend on the numbers" in result.stderr
+    assert "uncompiled" not in result.stdout
 
 
 def test_a_regression_ends_with_its_error(folder):

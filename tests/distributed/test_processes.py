@@ -60,6 +60,7 @@ def test_restarted_ranks_end_with_the_same_weights_bit_by_bit(rank, step, togeth
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the run in the checkpoint had the number of")
 def test_ctrl_c_on_any_rank_stops_all_after_the_same_step(alone, tmp_path):
     plugin = trouble(tmp_path, 1, signal.SIGINT)
     own = ("--plugin", plugin, "--checkpoint", f"{tmp_path}/ck, every=1000s", "--output", tmp_path / "run")

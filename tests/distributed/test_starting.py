@@ -30,6 +30,35 @@ def test_the_variables_of_slurm():
     assert place_of(SLURM | TORCHRUN) == place_of(TORCHRUN)  # torchrun within a job
 
 
+@pytest.mark.parametrize(
+    ("variables", "is_local"),
+    [
+        (TORCHRUN, False),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "4"}, True),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "2"}, False),
+        (TORCHRUN | {"MASTER_ADDR": "127.0.0.1"}, True),
+        (TORCHRUN | {"MASTER_ADDR": "localhost"}, True),
+        (SLURM, False),
+        (SLURM | {"SLURM_STEP_NODELIST": "gpu003"}, True),
+        (SLURM | {"SLURM_STEP_NODELIST": "gpu003,gpu004"}, False),
+    ],
+)
+def test_whether_all_ranks_are_on_one_machine(variables: dict[str, str], is_local: bool):
+    assert place_of(variables).is_local == is_local
+
+
+def test_on_several_machines_the_first_rank_says_that_the_network_must_be_trusted(monkeypatch):
+    from matgrad.distributed import torch_group
+
+    monkeypatch.setattr(torch_group, "connected", lambda place, timeout: Alone())
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    leave(mg.distributed.start())
+    monkeypatch.setenv("RANK", "0")
+    with pytest.warns(UserWarning, match="the network must be trusted"):
+        leave(mg.distributed.start())
+
+
 def test_a_batch_script_of_slurm_that_starts_no_steps_is_alone():
     assert place_of({name: x for name, x in SLURM.items() if name != "SLURM_STEP_NODELIST"}) is None
     assert place_of({}) is None

@@ -166,8 +166,10 @@ def test_a_run_goes_on_from_a_checkpoint_with_another_number_of_ranks(engine, tm
 
     alone = run_alone(engine, whole)
     run_on_ranks(engine, half, 3)
-    check_equal(alone, run_on_ranks(engine, rest, 2))
-    check_equal(alone, [run_alone(engine, rest)])
+    for size in (2, 1):
+        with pytest.warns(UserWarning, match=f"had the number of ranks 3, and is resumed with {size}$"):
+            found = run_on_ranks(engine, rest, 2) if size == 2 else [run_alone(engine, rest)]
+        check_equal(alone, found)
 
 
 def test_steps_of_different_models_are_told_apart():

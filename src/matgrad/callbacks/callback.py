@@ -63,13 +63,16 @@ class Callback:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.
 
         ``run.s`` is [s] if the examples have weights s, else []. ``run.state`` is the state of M before it.
-        ``run.M`` has the parameters after it, and what is changed in it is
-        trained on; in compiled training a model that was not got from ``run.M`` has those from before the epoch. With
+        M has the parameters after it, and whatever is changed counts from the next batch on: the model, ``run.loss``,
+        ``run.clip_norm`` and ``run.learning_rate``. With
         an `interval` above 1 it is called after every `interval` steps of the run, without X, T and state.
         """
 
     def poll(self, run: Training) -> None:
-        """Between two batches: after each or, if the engine trains whole epochs, ten times per second."""
+        """Between two batches: after each or, if the engine trains whole epochs, ten times per second.
+
+        It looks at how far the run is, and changes nothing but whether it stops; M may have earlier parameters.
+        """
 
     def epoch(self, run: Training) -> None:
         """After each epoch; what it adds to ``run.row`` becomes part of the history."""

@@ -124,7 +124,8 @@ class TrainingRun(mg.Callback):
         """Train, measure, write what was asked for, and print the last line."""
         started, is_timed = time.time(), self.options["timer"] != "disabled"
         try:
-            with mg.profile(self.M) if is_timed else nullcontext() as self.profile, warnings_to(self.report.say):
+            say = self._note if self.report.silent else self.report.say
+            with mg.profile(self.M) if is_timed else nullcontext() as self.profile, warnings_to(say):
                 try:
                     self.fit([self, *self._callbacks()])
                 except KeyboardInterrupt:
@@ -138,6 +139,11 @@ class TrainingRun(mg.Callback):
             self._finish(results, started)
         if self.training.is_interrupted:
             raise click.exceptions.Exit(130)
+
+    def _note(self, message: str) -> None:
+        """Print a warning beside standard output, which --quiet and --json keep for the result."""
+        if is_first():
+            echo(f"note: {message}", err=True)
 
     def fit(self, watching: Sequence[mg.Callback]) -> None:
         """Call `M.fit` as the options say."""

@@ -12,7 +12,7 @@ import click
 from matgrad import distributed
 from matgrad.callbacks.report import EVENTS, SUFFIXES
 from matgrad.cli import options as shared
-from matgrad.cli.commands import Command, as_click_error, echo, option
+from matgrad.cli.commands import Command, as_click_error, echo, option, warnings_to
 from matgrad.cli.configuration import WRITTEN, checkpoint_options, config_option, recorded, resume
 from matgrad.cli.files import WRITES, Writes
 from matgrad.cli.inspect import picture_option
@@ -63,7 +63,8 @@ class RankedCommand(Command):
             return super().invoke(ctx)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # JAX's: only errors
-        group = distributed.start(backend="torch" if options["backend"] == "auto" else options["backend"])
+        with warnings_to(lambda message: echo(f"note: {message}", err=True)):
+            group = distributed.start(backend="torch" if options["backend"] == "auto" else options["backend"])
         if options["device"] == "cuda" and place is not None:
             options["device"] = f"cuda:{place.local_rank}"
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -218,6 +219,11 @@ def lost(error: Exception) -> ConnectionError:
 # -- starting: by the variables of torchrun or SLURM ------------------------------------------------------------------
 
 TIMEOUT = 300.0  # seconds after which a rank that does not answer is lost
+LOOPBACK = "127.0.0.1"
+OPEN = (
+    "the ranks are on several machines: their messages are neither encrypted nor signed, and whoever reaches their "
+    "ports can read and change them, so the network must be trusted"
+)
 
 # the framework that connects the ranks of a model of each backend: `torch_group` has `adopted(timeout)`, which takes an
 # existing group, and `connected(place, timeout)`; so has `jax_group`
@@ -235,6 +241,7 @@ class Place:
     port: int
     attempt: int = 0  # the number of restarts
     is_served: bool = False  # whether torchrun has the store where they meet, and not rank 0
+    is_local: bool = False  # whether all of them are on this machine
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
@@ -263,6 +270,8 @@ def start(*, timeout: float = TIMEOUT, backend: str = "torch") -> Group:
     if group is None:
         if (place := place_of(os.environ)) is None:
             return Alone()
+        if not (place.is_local or place.rank):
+            warnings.warn(OPEN, stacklevel=2)
         group = kind.connected(place, timeout)
     return join(group)
 
@@ -270,24 +279,33 @@ def start(*, timeout: float = TIMEOUT, backend: str = "torch") -> Group:
 def place_of(variables: Mapping[str, str]) -> Place | None:
     """The place in environment variables; None if this process was started alone."""
     if "RANK" in variables or "WORLD_SIZE" in variables:  # of torchrun
+        size, host = integer(variables, "WORLD_SIZE"), variables.get("MASTER_ADDR", LOOPBACK)
         return Place(
             rank=integer(variables, "RANK"),
-            size=integer(variables, "WORLD_SIZE"),
+            size=size,
             local_rank=integer(variables, "LOCAL_RANK", 0),
-            host=variables.get("MASTER_ADDR", "127.0.0.1"),
+            host=host,
             port=integer(variables, "MASTER_PORT", 29500),
             attempt=integer(variables, "TORCHELASTIC_RESTART_COUNT", 0),
             is_served=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+            is_local=is_loopback(host) or integer(variables, "LOCAL_WORLD_SIZE", 0) == size,
         )
     if "SLURM_STEP_NODELIST" in variables and "SLURM_PROCID" in variables:  # of srun
+        nodes = variables["SLURM_STEP_NODELIST"]
         return Place(
             rank=integer(variables, "SLURM_PROCID"),
             size=integer(variables, "SLURM_NTASKS"),
             local_rank=integer(variables, "SLURM_LOCALID", 0),
-            host=first_host(variables["SLURM_STEP_NODELIST"]),
+            host=first_host(nodes),
             port=10_000 + (integer(variables, "SLURM_JOB_ID") + integer(variables, "SLURM_STEP_ID", 0)) % 20_000,
+            is_local=first_host(nodes) == nodes,
         )
     return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is that of the loopback interface, which only this machine reaches."""
+    return host in ("localhost", "::1", "[::1]") or host.startswith("127.")
 
 
 def first_host(nodes: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from jax.errors import JaxRuntimeError
 from jax.experimental.multihost_utils import process_allgather
 
-from matgrad.distributed.group import Group, Place, integer, lost, place_of
+from matgrad.distributed.group import LOOPBACK, OPEN, Group, Place, integer, is_loopback, lost, place_of
 
 # of JAX: messages between CPUs, and no handler of SIGTERM, which ends a run after a checkpoint
 OPTIONS = {"jax_cpu_collectives_implementation": "gloo", "jax_enable_preemption_service": False}
@@ -58,11 +59,13 @@ def connected(place: Place, timeout: float) -> JaxGroup:
     torchrun has the port itself, and after a restart the old processes may still have the last one.
     """
     _configure()
-    address, seconds = f"{place.host}:{place.port + 1 + place.attempt}", max(1, round(timeout))
+    host = LOOPBACK if place.is_local else place.host
+    address, seconds = f"{host}:{place.port + 1 + place.attempt}", max(1, round(timeout))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # of the GPUs of this machine
     gpu = place.local_rank % len(visible.split(",")) if visible else place.local_rank
     try:
-        jax.distributed.initialize(address, place.size, place.rank, [gpu], initialization_timeout=seconds)
+        where: dict[str, Any] = {"coordinator_bind_address": address} if place.is_local else {}
+        jax.distributed.initialize(address, place.size, place.rank, [gpu], initialization_timeout=seconds, **where)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ConnectionError(f"the ranks cannot meet at {address} within {timeout:g} s: {reason}") from error
@@ -79,6 +82,11 @@ def adopted(timeout: float) -> JaxGroup | None:
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
         _configure()
         size, rank = (integer(os.environ, name) if name in os.environ else None for name in PROCESSES)
+        address = os.environ["JAX_COORDINATOR_ADDRESS"]
+        if is_loopback(address.rpartition(":")[0]):
+            os.environ.setdefault("JAX_COORDINATOR_BIND_ADDRESS", address)
+        elif not rank:
+            warnings.warn(OPEN, stacklevel=3)
         jax.distributed.initialize(None, size, rank, initialization_timeout=max(1, round(timeout)))
         return _joined()
     return JaxGroup() if place_of(os.environ) is None and jax.device_count() > 1 else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from matgrad.backends.base import Array
-from matgrad.distributed.group import Collectives, Place, lost
+from matgrad.distributed.group import LOOPBACK, Collectives, Place, lost
 
 
 @contextmanager
@@ -86,6 +88,9 @@ def connected(place: Place, timeout: float) -> TorchGroup:
     """
     seconds = timedelta(seconds=timeout)
     store = dist.PrefixStore(f"matgrad/{place.attempt}/{next(_starts)}", _store(place, timeout))
+    if place.is_local and (names := [name for _, name in socket.if_nameindex() if name.startswith("lo")]):
+        for library in ("GLOO", "NCCL"):  # which otherwise listen on the address of the machine's name
+            os.environ.setdefault(f"{library}_SOCKET_IFNAME", names[0])
     if torch.cuda.is_available():
         torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
     with _connected():
@@ -95,11 +100,31 @@ def connected(place: Place, timeout: float) -> TorchGroup:
 
 @cache  # one per process and address
 def _store(place: Place, timeout: float) -> dist.Store:
-    is_host, seconds = place.rank == 0 and not place.is_served, timedelta(seconds=timeout)
+    """Where the ranks meet; on one machine it is on the loopback interface alone.
+
+    The store that torchrun has is open to other machines: there, no more than the port of the other one is read.
+    """
+    is_host, where = place.rank == 0, f"{LOOPBACK if place.is_local else place.host}:{place.port}"
+    seconds = timedelta(seconds=timeout)
+
+    def store(host: str, port: int, is_host: bool = False, **listener: Any) -> dist.Store:
+        return dist.TCPStore(host, port, place.size, is_host, seconds, wait_for_workers=False, **listener)
+
     try:
-        return dist.TCPStore(place.host, place.port, place.size, is_host, seconds, wait_for_workers=False)
-    except RuntimeError as error:
-        where, reason = f"{place.host}:{place.port}", str(error).partition("\n")[0]
+        if not place.is_local:
+            return store(place.host, place.port, is_host and not place.is_served)
+        port, known = place.port, store(place.host, place.port) if place.is_served else None
+        name = f"matgrad/{place.attempt}/port"
+        if is_host:
+            listener = socket.create_server((LOOPBACK, port if known is None else 0))
+            port = listener.getsockname()[1]
+            own = store(LOOPBACK, port, True, master_listen_fd=listener.detach())
+            if known is not None:
+                known.set(name, str(port))
+            return own
+        return store(LOOPBACK, port if known is None else int(known.get(name)))
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
         raise ConnectionError(f"the ranks cannot meet at {where} within {timeout:g} s: {reason}") from None
 
 

@@ -37,7 +37,8 @@ class TrainingStep(CompiledStep):
     """
 
     compiled: CompiledStep | None = None  # None if the equations run one by one, in M itself
-    snapshot: Snapshot  # of M and its loss
+    reason = ""  # why the equations run one by one, unless that was asked for
+    snapshot: Snapshot  # of M, its loss and the clip norm
     ready: Any  # the loader for whose batches it is compiled
     checked: set[Any]  # the sizes of batches for which it was found right
     earlier_seconds = 0.0  # for compiling steps that are no longer used
@@ -71,7 +72,7 @@ class TrainingStep(CompiledStep):
             self.earlier_seconds = self.compilation_seconds
             self._compile()
         elif self.compiled is not None and not only_state:
-            before, self.snapshot = self.snapshot, Snapshot(self.M, self.loss)
+            before, self.snapshot = self.snapshot, Snapshot(self.M, self.loss, self.clip_norm)
             if before != self.snapshot or not self.snapshot.is_builtin:
                 self.ready = None
                 self.compiled.invalidate(self._computation(), before == self.snapshot)
@@ -109,7 +110,8 @@ class TrainingStep(CompiledStep):
         except Exception as error:
             self.M.load_state(self.compiled.state())
             self._run_equations(X, T, eta, *s)  # raises the original error if the fault is in the model or the batch
-            _check_alone(_reason(error), error)
+            self.reason = _reason(error)
+            _check_alone(self.reason, error)
             _warn("training", error)
             self.compiled = None
         else:
@@ -161,7 +163,7 @@ class TrainingStep(CompiledStep):
     def _compile(self) -> None:
         self.compiled = step_of(self._computation())
         self.checked, self.loads, self.ready = set(), 0, None
-        self.cache_key, self.snapshot = cache_key(self.M, self.M.state()), Snapshot(self.M, self.loss)
+        self.cache_key, self.snapshot = cache_key(self.M, self.M.state()), Snapshot(self.M, self.loss, self.clip_norm)
         profile = profile_of(self.M)
         if profile is not None and not profile.time(self.compiled):
             _check_alone(f"{self.M.engine} cannot measure the equations of a compiled step")

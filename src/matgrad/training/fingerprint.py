@@ -67,9 +67,14 @@ def _fingerprint_of_data(data: DataLoader) -> dict[str, str]:
 
 def _named(callback: Callback) -> str:
     """The name of a callback; of one of the package with its settings, and of one of a plugin with the hash of that."""
-    is_builtin, plugin = type(callback).__module__.startswith("matgrad."), plugin_of(type(callback))
-    name = repr(callback) if is_builtin and not isinstance(callback, Statistics) else type(callback).__name__
+    is_ours, plugin = is_builtin(callback), plugin_of(type(callback))
+    name = repr(callback) if is_ours and not isinstance(callback, Statistics) else type(callback).__name__
     return name if plugin is None else f"{name} with the SHA-256 {plugin.sha256[:16]}"
+
+
+def is_builtin(callback: Callback) -> bool:
+    """Whether the class of a callback is one of the package."""
+    return type(callback).__module__.startswith("matgrad.")
 
 
 def _arrays(data: DataLoader) -> dict[str, Any]:

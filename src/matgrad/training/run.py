@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,15 +22,18 @@ from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import TrainingStep
 from matgrad.foundation.files import naming
 from matgrad.foundation.imports import deferred
+from matgrad.foundation.machine import threads, versions
 from matgrad.foundation.numbers import check_size, generator
 from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
 from matgrad.learning_rate import checked_rate
 from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, check_weighable
 from matgrad.optimizers import CompositeOptimizer
+from matgrad.program.purity import Snapshot
+from matgrad.sparse.support import Support
 from matgrad.specifications.origins import check_origins, origins
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
-from matgrad.training.fingerprint import fingerprint_of_batch, fingerprint_of_epoch, fingerprint_of_run
+from matgrad.training.fingerprint import fingerprint_of_batch, fingerprint_of_epoch, fingerprint_of_run, is_builtin
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 Data = Batches | Callable[[int], Batches]  # the batches of every epoch, or those of epoch i = 0, 1, …
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 20, 50, 0.05  # defaults
+UNCOMPILED = "no compiled step"  # the name of the reason for that, among the settings in a checkpoint
 LAST = 3  # the place of callbacks that are called after all others
 
 
@@ -114,17 +118,11 @@ class Training:
         clip_norm: float | None = None,
         compiled: bool = True,
     ) -> None:
-        self._model, self.loss, self.data, self.compiled = M, loss, data, compiled
+        self._model, self.data, self.loss, self.compiled = M, data, loss, compiled
         self.epochs, self.clip_norm = check_size("epochs", epochs, least=0), clip_norm
         self._schedule, self.per_step = learning_rate, per_step
         self.rows: list[dict[str, Any]] = []  # one per epoch
         self.group = current() or Alone()  # of the ranks that train together
-        check_loss(M, loss)
-        if isinstance(data, DataLoader):
-            if data.labels is None:
-                check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
-            if data.weights is not None:
-                check_weighable(loss)
 
     # -- the loop -----------------------------------------------------------------------------
     def train(self, callbacks: Sequence[Callback] = (), resume: str | Path | None = None) -> History:
@@ -186,8 +184,7 @@ class Training:
             self.group.agree(fingerprint_of_epoch(self, data), "the start of an epoch")
         is_whole, is_lost = True, False
         with counted(M):
-            M.train()
-            step.load(M.state())
+            self._load()
             try:
                 for batches, first in self._parts(data):
                     self._end_of_part = first + len(batches) if isinstance(batches, DataLoader) else None
@@ -275,7 +272,14 @@ class Training:
         """Call the callbacks that look between two batches; end the epoch if one has asked for it before the last."""
         start = time.perf_counter()
         for callback in self._called:
-            callback.poll(self)
+            if is_builtin(callback) or type(callback).poll is Callback.poll:
+                callback.poll(self)
+            else:
+                before, _state = self._seen()
+                callback.poll(self)
+                if before != self._seen()[0]:
+                    name = type(callback).__name__
+                    raise RuntimeError(f"{name}.poll has changed the run, expected `batch` or `epoch` to do that")
         self._start_of_epoch += time.perf_counter() - start
         self._apply_requests()  # what was heard with the last step
         if self.is_stopped and self.batch != self.batches:
@@ -284,20 +288,47 @@ class Training:
     def _after_batch(self) -> None:
         """Call the callbacks that want this batch, and continue with the model as they leave it."""
         due = [x for x in self.callbacks if x.wants_batches and self.step % x.interval == 0]
+        are_ours = all(map(is_builtin, due))
         start = time.perf_counter()
         self._is_between_batches, self._is_current = True, False
-        if due and self.group.size > 1:
-            _ = self.M  # on all ranks, since callbacks of the first may look at it
+        if due and (self.group.size > 1 or not are_ours):
+            _ = self.M  # callbacks of users may know the model from elsewhere; on all ranks, if those of the first do
         for callback in due:
             if is_first() or not callback.only_first:
                 callback.batch(self)
         self._is_between_batches = False
         if self._synchronize(self._is_current):
-            self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
+            self._load(only_state=are_ours and all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
             self._start_of_epoch += time.perf_counter() - start
 
+    def _load(self, only_state: bool = False) -> None:
+        """Train with the model, the loss and the clip norm as they are now."""
+        self._model.train()
+        self._step.loss, self._step.clip_norm = self.loss, self.clip_norm
+        self._step.load(self._model.state(), only_state)
+
+    def _seen(self) -> tuple[Snapshot, list[Array | Support]]:
+        """What decides the next steps, as far as it can be seen to be changed, and the state, which is to be kept."""
+        modes, state = [layer.training for _, layer in self._model.walk()], list(self._model.state().values())
+        return Snapshot(self._model, self.loss, self.clip_norm, self.learning_rate, modes, list(map(id, state))), state
+
     # -- what callbacks see --------------------------------------------------------------------
+    @property
+    def loss(self) -> LossFunction:
+        """The loss; another one counts from the next batch on."""
+        return self._loss
+
+    @loss.setter
+    def loss(self, loss: LossFunction) -> None:
+        check_loss(self._model, loss)
+        if isinstance(data := self.data, DataLoader):
+            if data.labels is None:
+                check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
+            if data.weights is not None:
+                check_weighable(loss)
+        self._loss = loss
+
     @property
     def M(self) -> MultilayerPerceptron:
         """The model; in a callback's `batch` with the current parameters, and what is changed in it is trained on."""
@@ -383,7 +414,7 @@ class Training:
             seconds=sum(row["seconds"] for row in self.rows),
             epoch_seconds=time.perf_counter() - self._start_of_epoch if is_partial else 0.0,
             is_stopped=self.is_stopped and not self.is_interrupted,
-            settings=self._settings(),
+            settings=self._settings() | self._conditions(),
             rows=self.rows,
             order=self._order if is_partial else _generator_of(self.data),
             generator=dict(generator().bit_generator.state),
@@ -402,10 +433,11 @@ class Training:
         checkpoint.restore(self._model)
         with naming(checkpoint.path):
             check_origins(checkpoint.run.plugins.get("training", {}), [self.loss, *callbacks], are_all_needed=False)
-        for name, now in self._settings().items():
-            if (before := checkpoint.run.settings.get(name, now)) != now:
-                warnings.warn(f"the run in the checkpoint had {name} {before}, and is resumed with {now}", stacklevel=3)
         run = self._resumed = checkpoint.run
+        if self.compiled and (reason := run.settings.get(UNCOMPILED)):
+            self.compiled = False
+            kept = "what its code keeps outside of the state is not in the checkpoint, and it may end differently"
+            warnings.warn(f"the run continues uncompiled, as before ({reason}); {kept}", stacklevel=3)
         self.resumed_from = checkpoint.path
         self.epoch, self.step, self.rows, self.seconds = run.epoch, run.step, list(run.rows), run.seconds
         self.is_stopped = run.is_stopped
@@ -419,6 +451,23 @@ class Training:
             "the clip norm": "none" if self.clip_norm is None else f"{self.clip_norm:g}",
             "products in": self._model.matmul,
         }
+
+    def _conditions(self) -> dict[str, str]:
+        """What a run that is resumed must have in common with the one before to end with the same bits, in words."""
+        M, step, known = self._model, self._step, versions()
+        found = {"its equations": "one by one" if step.compiled is None else "compiled", "the engine": M.engine}
+        found |= {"the device": M.device or "cpu", "the number of threads": str(threads())}
+        found |= {"the number of ranks": str(self.group.size)}
+        found |= {f"the version of {x}": known[x] for x in ("matgrad", "numpy", M.backend.name) if x in known}
+        found |= {UNCOMPILED: step.reason} if step.reason else {}
+        return found | Snapshot(M, self.loss).kept()
+
+    def _compare(self, before: Mapping[str, str]) -> None:
+        """Warn of what differs from the run in a checkpoint."""
+        present = self._settings() | self._conditions() | {UNCOMPILED: before.get(UNCOMPILED, "")}
+        for name, had in before.items():
+            if (now := present.get(name, "none")) != had:
+                warnings.warn(f"the run in the checkpoint had {name} {had}, and is resumed with {now}", stacklevel=4)
 
     def _start(self) -> Iterator[Callback]:
         """Start the callbacks, those that the checkpoint has a state of with that."""
@@ -434,6 +483,8 @@ class Training:
                 saved.remove(own)
                 callback.resume(self, own[1])
             yield callback
+        if self._resumed is not None and is_first():
+            self._compare(self._resumed.settings)
 
     def _resume_epoch(self, data: Batches, run: RunState) -> None:
         """Resume a partial epoch, with the generators of random numbers as they were when it began."""
