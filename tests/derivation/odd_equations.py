@@ -19,7 +19,8 @@ NUMBERS = """
 FUNCTIONS = """
 exp log sqrt tanh erf log1p reciprocal step sign log_sigmoid inv_sqrt clip diag Diag dot hadamard rows_sum columns_sum
 rows_mean columns_mean rows_max columns_max elements_sum row_repeat column_repeat ones zeros identity softmax ReLU SiLU
-stable_softmax log_softmax GELU AllReLU apply uniform positive product_on relu eval __import__ lambda
+stable_softmax log_softmax GELU AllReLU stack unstack diag_product one_hot apply uniform
+positive product_on relu eval __import__ lambda
 """
 SIGNS = "+ - * / @ ** .T % // < == != >= and or not ~ ^ & | = := : ; , ( ) [ ] { } ' \" # \\ ! ? … × · ⊙ \0 \x1b \u202e"
 LINES = "Y = X; V0 = X; b: 1 D; b: 1 D = nan; W: K D = 1e400; g: D 1 = 0.5; P: P P; W: X Y; N: 1 D; Y += X"

@@ -180,6 +180,11 @@ OPERATIONS_OF_X = {
     "matmul": "X @ W.T",
     "diag": "diag(X.T @ X)",
     "Diag": "X @ Diag(columns_sum(X))",
+    "stack": "stack(unstack(tanh(row_repeat(columns_sum(X), N * K)), K), K)",
+    "unstack": "unstack(row_repeat(columns_sum(X), N * K), K)",
+    "block_product": "Diag(row_repeat(columns_sum(X), N * K), K) @ row_repeat(columns_sum(X), N * D)",
+    "block_transposed_product": "Diag(row_repeat(columns_sum(X), N * K), K).T @ row_repeat(columns_sum(X), N * K)",
+    "diag_product": "diag_product(row_repeat(columns_sum(X), N * K), row_repeat(columns_sum(X), N * K).T, K)",
 }
 
 

@@ -26,9 +26,10 @@ from matgrad.judges.index_judge import Symbols
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import IndexMatrix, lifted, symbols
 from matgrad.program.shapes import Size
+from matgrad.sparse.operands import BlockDiagonal
 
 SOFTMAX = {name: getattr(softmax_functions, name) for name in definitions.SOFTMAX}
-IGNORED = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations
+IGNORED = ("apply", "uniform", "product_on", "positive", "one_hot")  # of the table: they are not for equations
 TABLE: dict[str, Callable[..., Any]] = {
     **{name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in IGNORED},
     **{name: partial(getattr(matrix_operations, name), like=lifted(1)) for name in ("ones", "zeros", "identity")},
@@ -263,7 +264,8 @@ def _call(name: str, f: Callable[..., Any], args: list[Any], options: dict[str, 
     unknown = [k for k in options if k not in wanted[len(args) :]]
     if unknown or not len(required) <= len(args) + len(options) <= len(wanted):
         found = ", ".join([*map(_described, args), *(f"{k}=…" for k in options)]) or "nothing"
-        raise ValueError(f"{name}({', '.join(wanted)}): expected {len(wanted)} of them, found {found}")
+        count = " or ".join(map(str, sorted({len(required), len(wanted)})))
+        raise ValueError(f"{name}({', '.join(wanted)}): expected {count} of them, found {found}")
     for parameter, x in zip(wanted, args, strict=False):
         if parameter in "Xxy" or parameter == "Y":
             check = _matrix if name in (*ACTIVATIONS, *SOFTMAX) else _of_matrices
@@ -286,7 +288,8 @@ def _of_matrices(where: str, x: Any) -> Any:
 
 
 def _matrix(where: str, x: Any) -> Any:
-    if not isinstance(x, IndexMatrix) or x.shape == ():
+    is_block_diagonal = isinstance(x, BlockDiagonal) and where in ("@", ".T")
+    if not is_block_diagonal and (not isinstance(x, IndexMatrix) or x.shape == ()):
         raise ValueError(f"{where}: expected a matrix, found {_described(x)}")
     return x
 
@@ -302,6 +305,8 @@ def _described(x: Any) -> str:
     """What a value is, for messages."""
     if isinstance(x, IndexMatrix):
         return f"a matrix of size {' × '.join(map(str, x.shape))}" if x.shape else "a scalar"
+    if isinstance(x, BlockDiagonal):
+        return "a block-diagonal matrix, which is for products"
     if isinstance(x, int | float | Size):
         return str(x)
     names = getattr(x, "__name__", ""), getattr(x, "name", "")
