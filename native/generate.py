@@ -52,11 +52,16 @@ def _row(call: ast.Call) -> Row:
 
 
 def patterns(rule: str) -> str:
-    """The shapes of a rule in C++: strings in which every size is a letter."""
+    """The shapes of a rule in C++: strings in which every size is a letter, and a product has brackets."""
     operands, _, result = rule.partition("->")
     shapes = [*(operands.split(",") if operands.strip() else ()), result]
-    letters = ("".join(LETTERS.get(name, name) for name in shape.replace("()", "").split()) for shape in shapes)
+    letters = ("".join(map(_letters, shape.replace("()", "").split())) for shape in shapes)
     return "{" + ", ".join(f'"{x}"' for x in letters) + "}"
+
+
+def _letters(name: str) -> str:
+    found = "".join(LETTERS.get(x, x) for x in name.split("·"))
+    return f"[{found}]" if "·" in name else found
 
 
 MADE = "// Made by native/generate.py from matgrad/program/operations.py."
@@ -119,7 +124,8 @@ enum class Kind {{ source, view, elementwise, product, sparse, other, collective
 enum class Dtypes {{ floats, any, counts }};
 
 // Shapes: "mn" of a matrix, "" of a scalar, "*" of either, "KDe" of a support; a letter is the same size everywhere in
-// a rule. A rule has those of the operands, then that of the result; if there are two, either will do.
+// a rule, and "[np]" is the product of two. A rule has those of the operands, then that of the result; if there are
+// two, either will do.
 struct Row {{
     const char* name;
     Kind kind;

@@ -101,7 +101,7 @@ def _compiled_functions_forgotten():
 @pytest.fixture(autouse=True)
 def _plugins_forgotten():
     """What plugins define is known by name in the whole process: the next test does not know it."""
-    registries = [(registry, dict(registry)) for _, registry, _ in REGISTRIES]
+    registries = [(registry, dict(registry)) for _, registry, *_ in REGISTRIES]
     yield
     for registry, original in registries:
         registry.clear()

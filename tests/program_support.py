@@ -14,6 +14,7 @@ from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
+from matgrad.sparse.support import Support
 from test_matrix_operations import TABLE
 
 State = dict[str, np.ndarray]
@@ -26,6 +27,20 @@ FUNCTIONS = tuple(row.name for row in OPERATIONS.values() if row.rule == "* -> *
 def by_elements(definition: Callable[[np.ndarray], np.ndarray]) -> Callable[[Shape, Any], np.ndarray]:
     """A function of every element, by its definition for matrices."""
     return lambda shape, X: definition(np.reshape(X, (1, -1))).reshape(shape)
+
+
+def block_diagonal(A: np.ndarray, blocks: int) -> np.ndarray:
+    """The block-diagonal matrix of so many blocks of rows."""
+    p, q = len(A) // blocks, len(A.T)
+    D = np.zeros((len(A), blocks * q))
+    for b in range(blocks):
+        D[b * p : (b + 1) * p, b * q : (b + 1) * q] = A[b * p : (b + 1) * p]
+    return D
+
+
+def repeated(B: np.ndarray, shape: Shape) -> np.ndarray:
+    """[I; I; …], by which a product adds up blocks of as many columns as a result has."""
+    return np.tile(np.eye(shape[1]), (len(B.T) // shape[1], 1))
 
 
 MEANING: dict[str, Callable[..., Any]] = {
@@ -51,6 +66,15 @@ MEANING: dict[str, Callable[..., Any]] = {
     "rows_max": lambda shape, X: X.max(axis=1, keepdims=True),
     "matmul": lambda shape, A, B: A @ B,
     "product_sum": lambda shape, beta, C, alpha, A, B: beta * C + alpha * (A @ B),
+    "stack": lambda shape, X: np.reshape(X, shape),
+    "unstack": lambda shape, X: np.reshape(X, shape),
+    "block_product": lambda shape, A, B: block_diagonal(A, len(B) // len(A.T)) @ B,
+    "block_transposed_product": lambda shape, A, B: block_diagonal(A, shape[0] // len(A.T)).T @ B,
+    "diag_product": lambda shape, A, B: (
+        block_diagonal(np.ones(shape), len(B.T) // shape[1]) * (A @ B) @ repeated(B, shape)
+    ),
+    "one_hot_product": lambda shape, x, W: (x == np.arange(len(W))) @ W,
+    "one_hot_transposed_product": lambda shape, x, G: (x == np.arange(shape[0])).T @ G,
     "identity": lambda shape: np.eye(shape[0]),
     "diag": lambda shape, X: np.diag(X).reshape(-1, 1),
     "Diag": lambda shape, x: np.diag(x.reshape(-1)),
@@ -58,14 +82,29 @@ MEANING: dict[str, Callable[..., Any]] = {
 }
 
 
+def ones_on(S: Support) -> np.ndarray:
+    """The matrix that is 1 on a support."""
+    E = np.zeros(S.shape)
+    E[S.row_indices(), S.columns] = 1
+    return E
+
+
+ONES = {"gather": lambda S, X: X @ ones_on(S).T, "scatter": lambda S, U: U @ ones_on(S)}
+
+
 def evaluate(program: Program, inputs: Mapping[str, Any]) -> dict[Value, np.ndarray]:
     """Every value of the program, each in an array of its own."""
-    known: dict[Value, np.ndarray] = {}
+    known: dict[Value, Any] = {}
     for value in program.values:
         if value.operation == "input":
             result = inputs[value.name]
         elif value.operation == "number":
             result = value.number
+        elif value.operation == "support":
+            known[value] = value.support
+            continue
+        elif value.operation in ONES:
+            result = ONES[value.operation](known[value.operands[0]], known[value.operands[1]])
         else:
             result = MEANING[value.operation](value.shape, *(known[x] for x in value.operands))
         known[value] = np.array(result, dtype=value.dtype)
@@ -138,9 +177,14 @@ GIVEN: dict[str, Shape] = {"X": (2, 2), "Y": (3, 2), "eta": ()}
 
 EXACT = ("add", "subtract", "hadamard", "negative", "copy", "scale", "add_scaled", "elements_sum", "rows_sum", "diag")
 EXACT += ("columns_sum", "matmul", "product_sum", "transpose", "row_repeat", "column_repeat", "Diag", "divide", "full")
-EXACT += ("power", "identity")
+EXACT += ("power", "identity", "stack", "unstack", "block_product", "block_transposed_product", "diag_product")
+EXACT += ("one_hot_product", "one_hot_transposed_product")
 JUMPS = ("step", "gate", "rows_max", "columns_max")  # where rounding could show, so only in exact arithmetic
 SMOOTH = (*(name for name in FUNCTIONS if name not in JUMPS), "uniform")
+
+
+def divisors(n: int) -> list[int]:
+    return [p for p in range(1, n + 1) if n % p == 0]
 
 
 class _Builder:
@@ -172,6 +216,20 @@ class _Builder:
     def matrix(self, shape: Shape | None = None) -> Value:
         return self.pick(lambda found: found == shape if shape else len(found) == 2)
 
+    def add_blocks(self, operation: str) -> None:
+        """Add a product of blocks of a matrix with another one that fits, or with itself."""
+        A = self.matrix()
+        (m, q), b = A.shape, self.draw(st.sampled_from(divisors(A.shape[0])))
+        rows = b * q if operation == "block_product" else m
+        fitting = [x for x in self.values if len(x.shape) == 2 and x.shape[0] == rows]
+        if not fitting:
+            operation, rows, fitting = "block_transposed_product", m, [A]
+        B = self.draw(st.sampled_from(fitting))
+        if operation == "diag_product":
+            self.add(operation, (m, m // b), A, self.add("transpose", (q, m), A))
+        else:
+            self.add(operation, (m if operation == "block_product" else b * q, B.shape[1]), A, B)
+
     def grow(self, operation: str) -> None:
         """Add a result of the operation, and what it needs."""
         match operation:
@@ -191,7 +249,8 @@ class _Builder:
                 Y, c = self.matrix(), self.scalar()
                 self.add(operation, Y.shape, Y, c, self.matrix(Y.shape))
             case "matmul" | "product_sum":
-                A = self.matrix()
+                rows = {x.shape[0] for x in self.values if len(x.shape) == 2}
+                A = self.pick(lambda shape: len(shape) == 2 and shape[1] in rows)
                 B = self.pick(lambda shape: len(shape) == 2 and shape[0] == A.shape[1])
                 result = A.shape[0], B.shape[1]
                 if operation == "product_sum" and any(x.shape == result for x in self.values):
@@ -210,6 +269,20 @@ class _Builder:
                 self.add(operation, (x.shape[0], self.draw(st.integers(1, 3))), x)
             case "full":
                 self.add(operation, self.draw(st.sampled_from([(2, 2), (2, 3), (1, 2)])), self.scalar())
+            case "stack" | "unstack":
+                X = self.matrix()
+                m, n = X.shape
+                p = self.draw(st.sampled_from(divisors(n if operation == "stack" else m)))
+                self.add(operation, (m * p, n // p) if operation == "stack" else (m // p, n * p), X)
+            case "block_product" | "block_transposed_product" | "diag_product":
+                self.add_blocks(operation)
+            case "one_hot_product":
+                x, W = self.pick(lambda shape: shape[1:] == (1,)), self.matrix()
+                self.add(operation, (x.shape[0], W.shape[1]), x, W)
+            case "one_hot_transposed_product":
+                x = self.pick(lambda shape: shape[1:] == (1,))
+                G = self.pick(lambda shape: len(shape) == 2 and shape[0] == x.shape[0])
+                self.add(operation, (self.draw(st.integers(1, 3)), G.shape[1]), x, G)
             case "identity":
                 self.add(operation, (2, 2))
             case "uniform":

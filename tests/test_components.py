@@ -15,6 +15,7 @@ from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import signature_of
+from matgrad.specifications.shaped import SHAPED
 from matgrad.weight_initializers import DENSE, INITIALIZERS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "components.md").read_text()
@@ -26,6 +27,13 @@ REGISTRIES = {
     "Schedules": SCHEDULERS,
     "Initial weights": {name: f for name, f in INITIALIZERS.items() if name not in DENSE},
 }
+
+
+def test_the_page_has_all_layers_of_shapes():
+    section = PAGE.partition("## Layers of images and tokens\n")[2].partition("\n## ")[0]
+    assert {name for name in SHAPED if f"`{name}" not in section} == set()
+
+
 GIVEN = {"input_size", "output_size", "x", "Dx", "support", "renew"}  # not by the specification of the component
 
 

@@ -31,7 +31,7 @@ ORDER = [
     ("distributed",),
     ("engines",),
     ("evaluation",),
-    ("specifications.models",),
+    ("specifications.models", "specifications.shaped"),
     ("storage",),
     ("callbacks",),
     ("training",),

@@ -56,10 +56,36 @@ class Row:
 
     def arguments(self, m: int, n: int, seed: int) -> list[np.ndarray]:
         """Multiples of 1/8, whose sums and products are exact in both dtypes."""
-        size = {"1": 1, "k": 3, "m": m, "n": n}
+        size = {"1": 1, "k": 3, "m": m, "n": n, "4": 4, "K": 9, "M": 3 * m, "N": 3 * n}
         generator = np.random.default_rng(seed)
         low = 1 if self.positive else -24
         return [generator.integers(low, 25, (size[a], size[b])) / 8 for a, b in self.sizes]
+
+
+CHOSEN = np.array([[2], [-1], [8], [2]])
+SELECTION = mo.one_hot(CHOSEN, 9)
+
+
+def ones_at(places: np.ndarray, n: int) -> np.ndarray:
+    """The matrix with elements [x_i = j]."""
+    return filled(len(places), n, lambda i, j: float(places[i, 0] == j))
+
+
+def stacked(A: np.ndarray, P: int) -> Callable:
+    """The elements of A, each row cut into P rows."""
+    return lambda i, j: A[i // P, i % P * (len(A.T) // P) + j]
+
+
+def block_diagonal(A: np.ndarray) -> np.ndarray:
+    """The block-diagonal matrix of three blocks of rows of A."""
+    p, q = len(A) // 3, len(A.T)
+    return filled(3 * p, 3 * q, lambda i, j: A[i, j % q] if i // p == j // q else 0)
+
+
+def diagonal_blocks(A: np.ndarray) -> np.ndarray:
+    """The three blocks on the diagonal of A, one below the other."""
+    p, q = len(A) // 3, len(A.T) // 3
+    return filled(3 * p, q, lambda i, j: A[i, i // p * q + j])
 
 
 # the name of an operation, and what is special where it has more than one row
@@ -102,6 +128,43 @@ TABLE: dict[str, Row] = {
     "log1p": Row(mo.log1p, each(math.log1p), positive=True),
     "positive": Row(mo.positive, each(lambda x: x)),
     "product_on": Row(mo.product_on, lambda _, A, B: product(A, B), ("mn", "mk", "kn")),
+    # blocks
+    "stack": Row(lambda X: mo.stack(X, 3), lambda A: filled(3 * len(A), len(A.T) // 3, stacked(A, 3)), ("mN",)),
+    "unstack": Row(
+        lambda X: mo.unstack(X, 3),
+        lambda A: filled(len(A) // 3, 3 * len(A.T), lambda i, j: A[3 * i + j // len(A.T), j % len(A.T)]),
+        ("Mn",),
+    ),
+    "diag blocks": Row(lambda X: mo.diag(X, len(X) // 3), lambda A: diagonal_blocks(A), ("MN",)),
+    "diag_product": Row(
+        lambda A, B: mo.diag_product(A, B, len(A) // 3), lambda A, B: diagonal_blocks(product(A, B)), ("Mk", "kN")
+    ),
+    "Diag blocks": Row(
+        lambda A, B: mo.Diag(A, len(A) // 3) @ B, lambda A, B: product(block_diagonal(A), B), ("Mk", "Kn")
+    ),
+    "Diag blocks right": Row(
+        lambda A, B: B @ mo.Diag(A, len(A) // 3), lambda A, B: product(B, block_diagonal(A)), ("Mk", "nM")
+    ),
+    "Diag blocks transposed": Row(
+        lambda A, B: mo.Diag(A, len(A) // 3).T @ B, lambda A, B: product(block_diagonal(A).T, B), ("Mk", "Mn")
+    ),
+    "one_hot": Row(lambda x, W: mo.one_hot(x, 3) @ W, lambda a, W: product(ones_at(a, 3), W), ("m1", "kn")),
+    "one_hot right": Row(lambda x, X: X @ mo.one_hot(x, 3), lambda a, A: product(A, ones_at(a, 3)), ("m1", "nm")),
+    "one_hot transposed": Row(
+        lambda x, G: mo.one_hot(x, 4).T @ G, lambda a, G: product(ones_at(a, 4).T, G), ("m1", "mn")
+    ),
+    "one_hot transposed right": Row(
+        lambda x, X: X @ mo.one_hot(x, len(X[0])).T, lambda a, A: product(A, ones_at(a, len(A.T)).T), ("m1", "nk")
+    ),
+    **{
+        f"one_hot fixed{name}": Row(operation, definition, sizes)
+        for name, operation, definition, sizes in (
+            (" X Eᵀ", lambda X: X @ SELECTION.T, lambda A: product(A, ones_at(CHOSEN, 9).T), ("mK",)),
+            (" U E", lambda U: U @ SELECTION, lambda A: product(A, ones_at(CHOSEN, 9)), ("m4",)),
+            (" E W", lambda W: SELECTION @ W, lambda A: product(ones_at(CHOSEN, 9), A), ("Kn",)),
+            (" Eᵀ G", lambda G: SELECTION.T @ G, lambda A: product(ones_at(CHOSEN, 9).T, A), ("4n",)),
+        )
+    },
     "uniform": Row(
         lambda X: mo.uniform(*X.shape, seed=7, count=3, like=X),
         lambda A: filled(*A.shape, lambda i, j: hashed(7, 3, i * len(A.T) + j)),

@@ -36,6 +36,8 @@ Layout::Layout(const Program& program, int threads, Index per_line, Index per_ve
     : line(per_line), lanes(per_vector), threads_(threads) {
     for (const Value& v : program.values)
         if (is_of_weights(program, v)) examples_ = v.shape[1];
+    for (const Value& v : program.values)
+        if (is_stack(v.operation)) examples_ = 0;  // there are several numbers of examples
     const int count = team_count(program);
     for (int i = 0; i < count; ++i)
         barriers_.push_back(std::make_unique<Barrier>(static_cast<int>(Worker{i, count, nullptr}.part(threads)), threads));

@@ -19,8 +19,8 @@
 //
 // Teams. The threads form teams. Each takes strips of its own, one after another, and goes through all layers without waiting for
 // other teams; within a team each thread takes some rows of the weights. The more teams there are, the more often weights are read;
-// the larger they are, the more examples come from the caches of other threads. Where there are no sparse weights, `examples` is 0,
-// nothing is split and all threads are one team.
+// the larger they are, the more examples come from the caches of other threads. Where there are no sparse weights, or some matrices are
+// stacks of others, `examples` is 0, nothing is split and all threads are one team.
 #pragma once
 
 #include <memory>

@@ -12,11 +12,12 @@ namespace {
 // What the letters of a rule stand for so far; 0 is nothing.
 struct Sizes {
     Index letters[128] = {};
-    const Shape* any = nullptr;  // that of "*"
+    const Shape* any = nullptr;                             // that of "*"
+    std::vector<std::pair<const char*, Index>> products{};  // "np]", and the size that it must be
 
-    Index operator[](char letter) const { return letters[static_cast<int>(letter)]; }
+    Index& operator[](char letter) { return letters[static_cast<int>(letter)]; }
 
-    // Whether a shape matches a pattern
+    // Whether a shape matches a pattern, where products are left for later
     bool match(const char* pattern, const Shape& shape) {
         if (*pattern == '*') {
             if (!any) any = &shape;
@@ -24,11 +25,55 @@ struct Sizes {
         }
         for (Index n : shape) {
             if (!*pattern) return false;
-            Index& known = letters[static_cast<int>(*pattern++)];
+            if (*pattern == '[') {
+                products.emplace_back(++pattern, n);
+                while (*pattern++ != ']') {}
+                continue;
+            }
+            Index& known = (*this)[*pattern++];
             if (!known) known = n;
             if (known != n) return false;
         }
         return !*pattern;
+    }
+
+    // Whether the products are what they must be, each time of those with at most one letter that is not known
+    bool solve() {
+        while (!products.empty()) {
+            const std::size_t before = products.size();
+            for (std::size_t k = 0; k < products.size();) {
+                Index rest = products[k].second, unknown = 0;
+                char last = 0;
+                for (const char* letter = products[k].first; *letter != ']'; ++letter) {
+                    const Index known = (*this)[*letter];
+                    if (!known)
+                        ++unknown, last = *letter;
+                    else if (rest % known)
+                        return false;
+                    else
+                        rest /= known;
+                }
+                if (unknown > 1) {
+                    ++k;
+                    continue;
+                }
+                if (unknown)
+                    (*this)[last] = rest;
+                else if (rest != 1)
+                    return false;
+                products.erase(products.begin() + static_cast<std::ptrdiff_t>(k));
+            }
+            if (products.size() == before) return false;
+        }
+        return true;
+    }
+
+    // The product of all letters: the multiplications of a product
+    Index product() const {
+        Index found = 1;
+        for (Index n : letters)
+            if (n) found = checked_product({found, n});
+        return found;
     }
 };
 
@@ -48,8 +93,9 @@ Index work(Op operation, const std::vector<Shape>& operands, const Shape& result
         sizes.letters['1'] = 1;
         std::size_t k = 0;
         while (k < operands.size() && rule[k] && rule[k + 1] && sizes.match(rule[k], operands[k])) ++k;
-        if (k < operands.size() || rule[k + 1] || !sizes.match(rule[k], result)) continue;
-        Index most = row.kind == Kind::product  ? checked_product({sizes['m'], sizes['k'], sizes['n']})
+        if (k < operands.size() || rule[k + 1] || !sizes.match(rule[k], result) || !sizes.solve()) continue;
+        const bool is_product = row.kind == Kind::product && !is_one_hot(operation);
+        Index most = is_product                 ? sizes.product()
                      : row.kind == Kind::sparse ? checked_product({sizes['e'], std::max<Index>(sizes['N'], 1)})
                                                 : 1;
         if (row.kind != Kind::source) most = std::max(most, elements(result));

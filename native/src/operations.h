@@ -23,6 +23,11 @@ inline bool is_sparse_product(Op operation) {
     return operation == Op::sparse_product || operation == Op::sparse_transposed_product;
 }
 
+// a product with one_hot(x, n), or its transpose
+inline bool is_one_hot(Op operation) { return operation == Op::one_hot_product || operation == Op::one_hot_transposed_product; }
+
+inline bool is_stack(Op operation) { return operation == Op::stack || operation == Op::unstack; }
+
 bool is_float(const std::string& dtype);
 bool is_counter(const std::string& dtype);
 

@@ -21,13 +21,16 @@ public:
     std::vector<Task> plan();  // and the calculator's scratch
 
 private:
-    // planning.cpp, products.cpp: the tasks of each value
+    // planning.cpp, products.cpp, blocks.cpp: the tasks of each value
     void plan(int value);
     void plan_scalar(int value);
     void plan_elementwise(int value);
     void plan_copy(int to, int from);
     void plan_product(int value);
     bool plan_product_by_examples(int value, const Factors& factors);
+    void plan_block_product(int value);
+    void plan_one_hot_product(int value);
+    void plan_selection(int value);
     void plan_sparse_product(int value);
     void plan_sampled_product(int value);
     void plan_sparse_sum(int value);

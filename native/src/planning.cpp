@@ -43,9 +43,17 @@ void Planner<T>::plan(int i) {
     if (kind == Kind::collective) return plan_collective(i);
     if (v.shape.empty()) return plan_scalar(i);
     if (kind == Kind::elementwise) return plan_elementwise(i);
-    if (kind == Kind::product) return plan_product(i);
-    if (Layout::is_of_weights(program_, v)) return plan_sparse_product(i);
+    if (layout_.examples() && Layout::is_of_weights(program_, v)) return plan_sparse_product(i);
     switch (v.operation) {
+        case Op::matmul:
+        case Op::product_sum: return plan_product(i);
+        case Op::block_product:
+        case Op::block_transposed_product:
+        case Op::diag_product: return plan_block_product(i);
+        case Op::one_hot_product:
+        case Op::one_hot_transposed_product: return plan_one_hot_product(i);
+        case Op::gather:
+        case Op::scatter: return plan_selection(i);
         case Op::sparse_product:
         case Op::sparse_transposed_product:
         case Op::transposed_sum: return plan_sparse_sum(i);
@@ -353,6 +361,12 @@ Operand Planner<T>::place(int k) const {
     if (v.buffer >= 0) return direct(v.buffer);
     if (v.operands.empty()) return {};
     Operand x = operand(v.operands[0]);
+    if (is_stack(v.operation)) {
+        const bool is_plain = x.buffer >= 0 && x.column_stride == 1 && x.row_stride == program_.values[v.operands[0]].shape[1];
+        if (!is_plain || layout_.is_padded(x.buffer))
+            throw std::invalid_argument("value " + std::to_string(k) + ": a stack cannot read another view, only a copy of it");
+        x.row_stride = v.shape[1];
+    }
     if (v.operation == Op::transpose) std::swap(x.row_stride, x.column_stride);
     if (v.operation == Op::row_repeat) x.row_stride = 0;
     if (v.operation == Op::column_repeat) x.column_stride = 0;

@@ -19,6 +19,7 @@ import numpy as np
 from matgrad.backends import backend_of
 from matgrad.backends.base import Kind, Matrix, Scalar, size_of
 from matgrad.sparse.matrix import values_of
+from matgrad.sparse.operands import BlockDiagonal, OneHot, Selection
 
 # -- the paper's table -------------------------------------------------------------------------
 
@@ -74,13 +75,27 @@ def hadamard(X: Kind, Y: Kind) -> Kind:
     return _elementwise("hadamard", X, Y).hadamard(X, Y)
 
 
-def diag(X: Kind) -> Kind:
-    """n×1 column vector with elements x_ii, the diagonal of an n×n matrix X."""
+def diag(X: Kind, p: int | None = None) -> Kind:
+    """n×1 column vector with elements x_ii, the diagonal of an n×n matrix X.
+
+    With a p, the stack of the blocks of p rows on the diagonal of an X that has as many blocks of columns: diag(X, 1)
+    is diag(X).
+    """
+    backend = backend_of(X)
+    if p is not None:
+        return backend.diag_product(X, backend.identity(X.shape[1], X), p)
     return _checked("diag", X, lambda m, n: m == n, "a square matrix").diag(X)
 
 
-def Diag(x: Kind) -> Kind:
-    """n×n matrix with the row or column vector x on its diagonal and zeros elsewhere."""
+def Diag(x: Kind, p: int | None = None) -> Any:
+    """n×n matrix with the row or column vector x on its diagonal and zeros elsewhere.
+
+    With a p, the block-diagonal matrix of the blocks of p rows of a matrix x, for products only: Diag(A, p) B has the
+    blocks A_i B_i, and Diag(A, p)ᵀ B the blocks A_iᵀ B_i. For a column vector x, Diag(x, 1) is Diag(x).
+    """
+    backend_of(x)
+    if p is not None:
+        return BlockDiagonal(x, p)
     return _checked("Diag", x, lambda m, n: 1 in (m, n), "a row or a column vector").Diag(x)
 
 
@@ -140,6 +155,34 @@ def product_on(W: Kind, A: Kind, B: Kind) -> Kind:
     """A B at the positions that W stores, which for a dense matrix W is the whole product; B may be sparse too."""
     backend_of(values_of(W), A, values_of(B))
     return backend_of(W).product_on(W, A, B)
+
+
+def stack(X: Kind, P: int) -> Kind:
+    """(N·P)×Q matrix, each row of the N×(P·Q) matrix X cut into P rows: u_(n,p)q = x_n(p,q)."""
+    return backend_of(X).stack(X, P)
+
+
+def unstack(U: Kind, P: int) -> Kind:
+    """N×(P·Q) matrix, each P rows of the (N·P)×Q matrix U joined to one: the inverse of `stack`, and its adjoint."""
+    return backend_of(U).unstack(U, P)
+
+
+def diag_product(A: Kind, B: Kind, p: int) -> Kind:
+    """diag(A B, p), the stack of the blocks of p rows on the diagonal of A B, without the rest of A B.
+
+    B has as many blocks of columns as A has blocks of p rows; diag(A B) is diag_product(A, B, 1).
+    """
+    return backend_of(A, B).diag_product(A, B, p)
+
+
+def one_hot(x: Matrix | np.ndarray, n: int) -> Any:
+    """m×n matrix E with e_ij = 1 where x_i = j and 0 elsewhere, for products only; columns are counted from 0.
+
+    E W and X Eᵀ take rows of W and columns of X, Eᵀ G and U E add them up. x is an m×1 column vector or, if it is
+    fixed and belongs to no backend, a NumPy array of integers, in which -1 stands for a row of zeros.
+    """
+    backend_of(x)
+    return Selection(x, n) if isinstance(x, np.ndarray) and x.dtype.kind in "iu" else OneHot(x, n)
 
 
 def uniform(m: int, n: int, *, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:

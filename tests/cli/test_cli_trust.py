@@ -202,6 +202,29 @@ def test_a_strangers_checkpoint_does_not_empty_a_folder(folder):
     assert hashes(folder / "mine") == before
 
 
+@pytest.mark.filterwarnings("default:.*the one before it is used")
+@pytest.mark.parametrize("name", ["best.safetensors", "step-00000006.safetensors"])
+def test_links_in_a_strangers_folder_name_no_file_to_write(folder, name):
+    """A run that resumes from the folder writes there, but not to where its files are links to."""
+    succeed(*FAST, "--validation", 0.2, "--checkpoint", "ck")
+    (folder / "precious").write_text("precious")
+    Path("ck", name).unlink(missing_ok=True)
+    Path("ck", name).symlink_to(folder / "precious")
+    result = run("train", "--resume", "ck", "--load-dataset", "data.npz", "--epochs", 6)
+    assert result.exit_code == 0, result.output
+    assert (folder / "precious").read_text() == "precious"
+
+
+def test_a_link_to_nowhere_is_a_file_that_is_there(folder):
+    for name in ("out", "pictures"):
+        (folder / name).mkdir()
+    (folder / "out" / "model.npz").symlink_to(folder / "new.npz")
+    (folder / "pictures" / "inputs.gif").symlink_to(folder / "new.gif")
+    for option, name in (("--output", "out"), ("--pictures", "pictures")):
+        assert f"{name}: has" in run(*FAST, option, name).stderr
+    assert not [name for name in ("new.npz", "new.gif") if (folder / name).exists()]
+
+
 # -- plugins ---------------------------------------------------------------------------------------
 
 

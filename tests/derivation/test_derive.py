@@ -236,7 +236,7 @@ def test_latex():
         ("Z = X", "the last equation: expected that of the output, Y = …, found Z"),
         ("Y = X +* 2", "'Y = X +* 2': invalid syntax; expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"),
         ("Y = relu(X)", "unknown operation 'relu'; known: Diag, clip"),
-        ("Y = hadamard(X, g)", "g is not defined; known are D, K, N, X, and Diag"),
+        ("Y = hadamard(X, g)", "g is not defined; known are D, N, X, and Diag"),
         ("g: 1 D; Y = hadamard(X, g)", "hadamard: expected equal sizes, found N × D and 1 × D"),
         ("Y = X @ X", "'Y = X @ X': matmul: expected shapes m k, k n -> m n, found N × D, N × D"),
         ("Y = X + rows_sum(X)", "add: expected shapes"),

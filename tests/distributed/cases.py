@@ -99,6 +99,18 @@ BUILT_IN = {
         dropouts="0.1;0.2;0",
         densities="0.2;0.3;0.5",
     ),
+    "convolution": Case(
+        "Conv(4, 3, padding=1, act=GELU);MaxPool(2);Each(BatchNormalization);Conv(2, 2, groups=2);Linear", "5x6x2;5"
+    ),
+    "sparse_convolution": Case("Conv(4, 3, act=ReLU);AvgPool(2);Linear", "5x6x2;5", densities="0.3;0.5"),
+    "text": Case("Embedding(8, vocabulary=6);Positions;Transformer(1, heads=2);Linear", "4;5", clip_norm=0.5),
+    "llama": Case(
+        "Embedding(8, vocabulary=6);Residual(Each(RMSNormalization;Linear(16));Rotary(2, groups=1);"
+        "Attention(2, groups=1);Each(Linear(8)));Each(RMSNormalization);"
+        "Residual(Each(RMSNormalization;Gated(SiLU(5);Linear(5));Linear(8)));Linear",
+        "3;5",
+        clip_norm=0.1,
+    ),
     "one": Case("ReLU;BatchNormalization;Linear", "20;16;5", batch_size=1),
     "square": Case("ReLU;Linear", "7;7;7"),  # N = D = K
 }
@@ -121,6 +133,8 @@ def model(
     D, K = M.layers[0].input_size, M.layers[-1].output_size
     rng = np.random.default_rng(1)
     X, T = rng.standard_normal((EXAMPLES, D)), rng.integers(0, K, EXAMPLES)
+    if isinstance(M.layers[0], mg.EmbeddingLayer):
+        X = rng.integers(0, M.layers[0].V, (EXAMPLES, D)).astype(float)
     loader = mg.DataLoader(X, T, batch_size or case.batch_size, shuffle=True, seed=5, classes=K)
     return M, create_loss(case.loss), case.clip_norm, loader.to(backend, dtype=dtype)
 

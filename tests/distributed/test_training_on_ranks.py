@@ -217,6 +217,16 @@ def test_what_would_make_ranks_train_different_things_is_told(of_rank_1, told):
     assert told in str(error.value)
 
 
+def test_ranks_with_other_versions_of_a_plugin_are_told_apart(tmp_path):
+    (tmp_path / "mine.py").write_text("import matgrad as mg\nclass Mine(mg.Callback):\n    pass\n")
+    versions = [mg.load_plugin(tmp_path / "mine.py").Mine]
+    (tmp_path / "mine.py").write_text("import matgrad as mg\nclass Mine(mg.Callback):\n    place = 1\n")
+    versions.append(mg.load_plugin(tmp_path / "mine.py").Mine)
+    models = [model("numpy") for _ in range(2)]
+    with pytest.raises(Disagreement, match=r"in the callbacks \(.*Mine with the SHA-256 [0-9a-f]{16}.* expected "):
+        on_ranks(2, lambda rank: models[rank].fit(X, T, epochs=1, seed=1, callbacks=[versions[rank]()]))
+
+
 def test_ranks_with_batches_of_their_own_are_told_apart():
     models = [model("numpy") for _ in range(2)]
 

@@ -58,8 +58,20 @@ def eager(name: str, backend: Backend, shape: Shape, like: Any, operands: Sequen
     """The result of the operation on matrices of a backend, by the table or its operators."""
     if name in EAGER:
         return EAGER[name](backend, shape, like, *operands)
+    if name in GIVEN_SIZES:
+        return getattr(backend, name)(*operands, GIVEN_SIZES[name](shape, *(x.shape for x in operands)))
     return getattr(backend, name)(*operands)
 
+
+# the sizes that do not follow from the operands: rows of a stack or a block, or of the result
+GIVEN_SIZES: dict[str, Callable[..., int]] = {
+    "stack": lambda shape, x: shape[0] // x[0],
+    "unstack": lambda shape, x: x[0] // shape[0],
+    "block_product": lambda shape, a, b: a[0] * a[1] // b[0],
+    "block_transposed_product": lambda shape, a, b: a[0] * a[1] // shape[0],
+    "diag_product": lambda shape, a, b: a[0] * shape[1] // b[1],
+    "one_hot_transposed_product": lambda shape, x, g: shape[0],
+}
 
 # -- programs ----------------------------------------------------------------------------------
 

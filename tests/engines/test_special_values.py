@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,8 +18,10 @@ import matgrad as mg
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import get_backend
 from matgrad.backends.base import DTYPES
+from matgrad.matrix_operations import one_hot
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
+from matgrad.program.rules import ONES
 from matgrad.program.shapes import ANY, SCALAR, Shape
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model
@@ -27,8 +30,9 @@ from support import Framework, to_numpy
 
 BACKENDS = ("numpy", "torch", "native")
 RTOL = {"float32": 4e-6, "float64": 1e-13}
-SIZES = {"m": 5, "n": 19, "k": 7, "K": 6, "D": 8, "N": 40, "nnz": 20}
+SIZES = {"m": 5, "n": 19, "k": 7, "K": 6, "D": 8, "N": 40, "nnz": 20, "b": 3, "p": 4, "q": 2, "r": 3, "d": 6}
 SUPPORT = Support.random(SIZES["K"], SIZES["D"], SIZES["nnz"], np.random.default_rng(1))
+SELECTION = one_hot(np.array([3, -1, 0, 3, 7, 2]), SIZES["D"]).support
 OTHERS = ("source", "collective")  # these compute nothing
 COMPUTED = [name for name, row in OPERATIONS.items() if row.kind not in OTHERS and row.dtypes != "counts"]
 ELEMENTWISE = [name for name in COMPUTED if OPERATIONS[name].kind == "elementwise"]
@@ -119,14 +123,22 @@ def test_elementwise_operations_on_scalars(name: str):
 @pytest.mark.parametrize("name", [name for name in COMPUTED if name not in ELEMENTWISE])
 def test_other_operations_on_one_special_number(name: str):
     row, rng = OPERATIONS[name], np.random.default_rng(2)
-    shapes = [tuple(SIZES.get(size, 1) for size in pattern) for pattern in row.shapes.operands]
-    result = row.shapes.result(shapes, SIZES)
+    shapes = [tuple(map(size_of, pattern)) for pattern in row.shapes.operands]
+    if name in ONES:
+        shapes[0] = (*SELECTION.shape, SELECTION.nnz)
+    result = row.shapes.result(shapes, SIZES | ({"nnz": SELECTION.nnz} if name in ONES else {}))
     for engine, dtype in itertools.product(ENGINES, DTYPES):
-        ordinary = [SUPPORT if len(s) == 3 else rng.uniform(0.25, 0.75, s).astype(dtype) for s in shapes if s]
+        support = SELECTION if name in ONES else SUPPORT
+        ordinary = [support if len(s) == 3 else rng.uniform(0.25, 0.75, s).astype(dtype) for s in shapes if s]
         for numbers in ([np.array(x, dtype) for x in c] for c in scalars(name)):
             run = runner(engine, program_of(name, shapes, result, merged(name, ordinary, numbers), dtype))
             for matrices in one_special(ordinary, dtype):
                 check(engine, name, run, result, merged(name, matrices, numbers), dtype)
+
+
+def size_of(names: str) -> int:
+    """The number that stands for a size of a rule, or for a product of sizes."""
+    return math.prod(SIZES.get(name, 1) for name in names.split("·"))
 
 
 def one_special(ordinary: Sequence[Any], dtype: str) -> Iterator[list[Any]]:

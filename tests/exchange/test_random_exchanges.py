@@ -14,12 +14,13 @@ import onnxruntime
 import pytest
 import torch
 from exchange_support import TOOLS, Tool, assert_near, assert_same, normalized
-from hostile_mutants import in_onnx
+from hostile_mutants import in_keras, in_onnx, mutant
 from keras import layers
 from torch import nn
 from torch.nn.utils import prune
 
 import matgrad as mg
+from matgrad.exchange import save_keras
 from matgrad.exchange.keras_models import own_warnings_ignored
 from support import TOLERANCE
 
@@ -273,3 +274,19 @@ def test_what_strangers_made_is_exact_or_refused(tmp_path: Path, kind: str, coun
             assert_near(found, expected, M.dtype, f"{kind}, seed {seed}: {M!r}", slack)
         read_count += 1
     assert read_count >= count // 10
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(100, marks=SLOW)])
+def test_mutants_of_keras_files_are_read_or_refused_where_keras_is_installed(tmp_path: Path, count: int):
+    """`tests/hostile` reads others without Keras."""
+    path, read_count = tmp_path / "a.keras", 0
+    kinds = "ReLU;BatchNormalization;Dropout(0.2);LayerNormalization;LeakyReLU(0.2);TReLU(0.1);Softmax"
+    save_keras(normalized(mg.create_model(kinds, "3;4;4;4;2")), path)
+    good = path.read_bytes()
+    for seed in range(count):
+        path.write_bytes(mutant(good, np.random.default_rng(seed), in_keras))
+        M, problem = attempted(partial(mg.from_keras, path))
+        assert "\n" not in problem, f"seed {seed}: {problem}"
+        read_count += M is not None
+    assert read_count < count
+    assert count == FEW or read_count > 0

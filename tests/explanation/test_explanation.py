@@ -315,3 +315,10 @@ def test_an_equation_is_shown_with_its_value():
     assert formulas(root)[:2] == ["DW=DY⊤·X", "DW2=DY⊤·Y1"]
     assert f"{e.value[0, 0]:.3g}"[:5] in text(root)
     assert "centraldifferencesonthisbatchagree" in text(root)
+
+
+def test_an_unknown_name_is_said_before_anything_is_compared(monkeypatch):
+    monkeypatch.setattr("matgrad.explanation.explanation.Judge", lambda *_: pytest.fail("gradients are compared"))
+    M = mg.create_model("ReLU;Linear", [4, 5, 3])
+    with pytest.raises(ValueError, match=r"unknown equation 'DQ9' \(known: layer 1 Z.* layer 2 DW"):
+        mg.explain(M, np.ones((2, 4)), np.array([0, 1]), equation="DQ9", verify=True)

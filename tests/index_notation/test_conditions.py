@@ -66,6 +66,10 @@ EQUAL = {
     "a label selects after a function": (exp(selected), summed(lambda k: delta(k, t) * exp(Z(i, k)), "K")),
     "labels are one of the classes": (summed(lambda k: delta(t, k), "K"), ONE),
     "where the label is k": (delta(t, k) * summed(lambda l: delta(t, l) * Z(i, l), "K"), delta(t, k) * Z(i, k)),
+    "what a label selects leaves a sum over rows": (
+        summed(lambda i: delta(Label("t", [i], "K"), k) * exp(v(i)) / (1 + Z(j, Label("t", [i], "K")) ** 2), "N"),
+        summed(lambda i: delta(Label("t", [i], "K"), k) * exp(v(i)), "N") / (1 + Z(j, k) ** 2),
+    ),
     "a sum over rows with labels": (
         summed(lambda j: Z(j, Label("t", [j], "K")), "N"),
         summed(lambda j: summed(lambda k: delta(k, Label("t", [j], "K")) * Z(j, k), "K"), "N"),

@@ -123,6 +123,13 @@ def test_the_command(tmp_path):
     assert "--all-sizes" in fail("verify", "--explain", "SoftmaxLayer.DZ")
 
 
+def test_an_unknown_name_is_said_before_anything_is_proved(monkeypatch):
+    monkeypatch.setattr("matgrad.judges.suite.Case.run", lambda case: pytest.fail(f"{case.name} is proved"))
+    for name in ("SoftmaxLayr.DZ", "DZ", ""):
+        with pytest.raises(ValueError, match=f"unknown equation '{name}'; known are those.* of .*SoftmaxLayer"):
+            explain(name)
+
+
 def test_what_is_not_proved_is_not_explained(monkeypatch):
     def backpropagate(self, Y, DY):
         self.DX = DY

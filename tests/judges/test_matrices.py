@@ -21,6 +21,7 @@ from matgrad.matrix_operations import (
     elements_sum,
     hadamard,
     identity,
+    one_hot,
     ones,
     rows_max,
     rows_sum,
@@ -33,8 +34,8 @@ from matgrad.program.shapes import SCALAR, Questions, Size
 from program_support import MEANING
 
 N, D, K = map(Size, "NDK")
-NUMBERS = {"N": 2, "D": 3, "K": 4, "m": 2, "n": 3, "k": 4}
-WITHOUT_INDEX = {"uniform"}  # numbers that are arbitrary
+NUMBERS = {"N": 2, "D": 3, "K": 4, "m": 2, "n": 3, "k": 4, "b": 2, "p": 3, "q": 2, "r": 4}
+WITHOUT_INDEX = {"uniform", "one_hot_product", "one_hot_transposed_product"}  # numbers that are arbitrary
 DEFINED = [name for name, row in OPERATIONS.items() if row.index is not None]
 
 
@@ -48,11 +49,15 @@ def operands(rule: list[tuple[str, ...]]) -> list[IndexMatrix]:
     return [symbols(f"A{i}", *(1 if n == "1" else Size(n) for n in shape)) for i, shape in enumerate(shapes)]
 
 
+BLOCKS = ("stack", "unstack", "block_product", "block_transposed_product", "diag_product")
+
+
 @pytest.mark.parametrize("name", DEFINED)
 def test_index_definitions_are_what_operations_mean(name: str):
     for *patterns, _ in OPERATIONS[name].shapes.alternatives:
         given = {"row_repeat": {"m": Size("m")}, "column_repeat": {"n": Size("n")}, "identity": {"n": Size("n")}}
         given["full"] = {"m": Size("m"), "n": Size("n")}
+        given |= {key: {"p": Size("p")} for key in BLOCKS}
         matrices = operands(patterns)
         if name == "power":
             matrices[1] = 0 * matrices[1] + 3
@@ -154,6 +159,24 @@ def test_gradients_and_jacobians():
     assert is_proved(gradient(elements_sum(x), A), zeros(N, N, like=A))
     with pytest.raises(ValueError, match="symbols"):
         gradient(elements_sum(A), 2 * A)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_adjoints_of_blocks_are_their_gradients(name: str):
+    given = operands(OPERATIONS[name].shapes.operands)
+    Y = result(name, *given, p=Size("p"))
+    G = symbols("G", *Y.shape)
+    for A, DA in zip(given, OPERATIONS[name].adjoint(G, Y, *given), strict=True):
+        assert is_proved(DA, gradient(elements_sum(hadamard(G, Y)), A))
+        assert not is_proved(2 * DA, gradient(elements_sum(hadamard(G, Y)), A))
+
+
+def test_one_hot_matrices_are_arbitrary():
+    x, W, U = symbols("x", N, 1), symbols("W", K, D), symbols("U", N, D)
+    E, Y = one_hot(x, K), one_hot(x, K) @ W
+    assert is_proved(gradient(elements_sum(hadamard(U, Y)), W), E.T @ U)
+    assert not is_proved(Y, one_hot(symbols("t", N, 1), K) @ W)
+    assert is_proved((W.T @ E.T).T, Y)
 
 
 @pytest.mark.parametrize("maximum", [lambda U: rows_max(U).T, lambda U: columns_max(U.T)], ids=["rows", "columns"])

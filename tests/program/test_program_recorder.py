@@ -20,6 +20,7 @@ from program_support import executed, outputs
 
 SHAPES = {"X": (3, 4), "Y": (3, 4), "S": (4, 4), "x": (1, 4), "y": (3, 1), "P": (3, 4), "eta": ()}
 
+SELECTION = table.one_hot(np.array([2, -1, 0, 2, 2]), 4)
 FUNCTIONS = [row.name for row in OPERATIONS.values() if row.rule == "* -> *" and hasattr(table, row.name)]
 # what can be written with the table and the operators; X and Y may be negative, P is positive
 EXPRESSIONS = {
@@ -49,6 +50,14 @@ EXPRESSIONS = {
     "positive": lambda m: table.positive(m["X"]),
     "product_on": lambda m: table.product_on(m["S"], m["X"].T, m["Y"]),
     "uniform": lambda m: table.uniform(2, 3, seed=5, count=7, like=m["X"]),
+    "stack": lambda m: table.stack(m["X"], 2) @ table.stack(m["S"], 2).T,
+    "unstack": lambda m: table.unstack(m["S"], 2),
+    "diag blocks": lambda m: table.diag(m["S"], 2),
+    "diag_product": lambda m: table.diag_product(m["S"], m["X"].T @ m["Y"], 2),
+    "Diag blocks": lambda m: table.Diag(m["Y"], 3) @ m["S"] + (m["S"].T @ table.Diag(m["X"], 3).T).T,
+    "one_hot": lambda m: table.one_hot(table.step(m["y"]), 3) @ m["X"],
+    "one_hot transposed": lambda m: table.one_hot(table.step(m["y"]), 3).T @ m["X"],
+    "one_hot fixed": lambda m: m["X"] @ SELECTION.T @ SELECTION,
     # -- operators
     "X + Y": lambda m: m["X"] + m["Y"],
     "X @ S": lambda m: m["X"] @ m["S"],

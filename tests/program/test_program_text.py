@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import matgrad as mg
 from matgrad.program import Program, Value, optimized, record_computation
 from matgrad.program.computations import make_step
-from program_support import MEANING, numbers, outputs, programs
+from program_support import MEANING, block_diagonal, numbers, outputs, programs
 
 MOMENTUM = """\
 given W1 4×3, b1 1×4, W1.delta 4×3, b1.delta 1×4, W2 2×4, b2 1×2, W2.delta 2×4, b2.delta 1×2, X N×3, T N×2, η
@@ -144,9 +144,14 @@ class Reader:
             self.take("≥"), self.take("0"), self.take("]")
         elif token[0].isdigit():
             result = float(token)
-        elif self.peek() == "(" and token in MEANING:
+        elif self.peek() == "(" and (token in BLOCKS or token in MEANING):
             self.take()
-            result = MEANING[token]((), self.sum())
+            result = self.sum()
+            if self.peek() == ",":
+                self.take()
+                result = BLOCKS[token](result, int(self.take()))
+            else:
+                result = MEANING[token]((), result)
             self.take(")")
         else:
             result = np.eye(int(token[2:])) if token.startswith("I_") else self.names[token]
@@ -154,6 +159,22 @@ class Reader:
             self.take()
             result = np.transpose(result)
         return result
+
+
+def diagonal_blocks(C: np.ndarray, p: int) -> np.ndarray:
+    """diag(C, p)"""
+    r = len(C.T) * p // len(C)
+    return np.concatenate([C[i : i + p, i // p * r : i // p * r + r] for i in range(0, len(C), p)])
+
+
+# what is printed with a number
+BLOCKS = {
+    "stack": lambda X, p: X.reshape(len(X) * p, -1),
+    "unstack": lambda U, p: U.reshape(len(U) // p, -1),
+    "Diag": lambda A, p: block_diagonal(A, len(A) // p),
+    "diag": diagonal_blocks,
+    "one_hot": lambda x, n: (x == np.arange(n)).astype(float),
+}
 
 
 def read(text: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from matgrad.optimizers import OPTIMIZERS
 from matgrad.sparse.growing import GROWERS
 from matgrad.sparse.pruning import PRUNERS
 from matgrad.specifications.models import LAYERS
-from matgrad.specifications.plugins import SPACES, load_plugin
+from matgrad.specifications.plugins import REGISTRIES, load_plugin
 from matgrad.weight_initializers import INITIALIZERS
 
 X, T = np.random.default_rng(0).normal(size=(20, 4)), np.arange(20) % 3
@@ -41,9 +41,9 @@ def write(path: Path, content: str) -> Path:
     return path
 
 
-def taken() -> dict[str, dict[str, object]]:
+def taken() -> list[dict[str, object]]:
     """All that is known by name."""
-    return {kind: {name: x for registry in registries for name, x in registry.items()} for kind, registries in SPACES}
+    return [dict(registry) for _, registry, *_ in REGISTRIES]
 
 
 @pytest.mark.parametrize(

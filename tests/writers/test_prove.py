@@ -115,11 +115,11 @@ def test_all_mutants(name: str):
 
 
 class Scaled(torch.autograd.Function):
-    """In the newer style, with an output that has no gradient."""
+    """In the newer style, with outputs that have no gradient."""
 
     @staticmethod
     def forward(x, scale, power=2):
-        return x**power * scale, x > 0
+        return x**power * scale, x.exp(), x > 0
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -128,7 +128,7 @@ class Scaled(torch.autograd.Function):
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
-    def backward(ctx, g, _):
+    def backward(ctx, g, *_):
         (x,) = ctx.saved_tensors
         return ctx.power * x ** (ctx.power - 1) * ctx.scale * g, None, None
 
@@ -306,6 +306,20 @@ class SortedGradient(Sorted):
     @staticmethod
     def backward(ctx, g):
         return g.sort(-1)[0]
+
+
+class Noisy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x + torch.from_numpy(np.random.default_rng().normal(size=()))
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.sort(-1)[0]
+
+
+def test_random_numbers_refute_nothing():
+    assert mg.prove(Noisy, x="N D").verdict == "refused"
 
 
 def test_what_is_not_supported_is_refused_with_its_line():

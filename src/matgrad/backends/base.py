@@ -108,6 +108,24 @@ class Backend(ABC):
     row_repeat = column_repeat
 
     @abstractmethod
+    def stack(self, X: Array, P: int) -> Array: ...
+
+    unstack = stack
+
+    @abstractmethod
+    def block_product(self, A: Array, B: Array, p: int) -> Array: ...  # Diag(A, p) B
+
+    block_transposed_product = diag_product = block_product  # Diag(A, p)ᵀ B, diag(A B, p)
+
+    @abstractmethod
+    def one_hot_product(self, x: Array, W: Array) -> Array: ...  # E W, with E = one_hot(x, n)
+    @abstractmethod
+    def one_hot_transposed_product(self, x: Array, G: Array, n: int) -> Array: ...  # Eᵀ G
+    @abstractmethod
+    def gather(self, S: Support, X: Array) -> Array: ...  # X Eᵀ, with E = 1 on S and 0 elsewhere
+    @abstractmethod
+    def scatter(self, S: Support, U: Array) -> Array: ...  # U E
+    @abstractmethod
     def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array: ...
 
     # -- derived ------------------------------------------------------------------------------

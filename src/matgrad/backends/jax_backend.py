@@ -22,6 +22,9 @@ class JaxBackend(ArrayBackend):
     erf: Any = staticmethod(jax.scipy.special.erf)
     log_sigmoid: Any = staticmethod(jax.nn.log_sigmoid)
 
+    def one_hot_transposed_product(self, x: Array, G: Array, n: int) -> Array:
+        return jnp.zeros((n, G.shape[1]), G.dtype).at[self.places(x, n)].add(G, mode="drop")
+
     def from_numpy(self, A: np.ndarray, device: str | None = None) -> Array:
         if device is None:
             return jnp.array(A)

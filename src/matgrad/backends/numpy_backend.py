@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from functools import cache
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +66,67 @@ class ArrayBackend(Backend):
     def rows_max(self, X: Array) -> Array:
         return self.xp.amax(X, axis=1, keepdims=True)
 
+    # -- blocks, and products with 0-1 matrices --------------------------------------------------
+    def stack(self, X: Array, P: int) -> Array:
+        _check_multiple("stack", "columns", X.shape[1], P)
+        return self.xp.reshape(X, (X.shape[0] * P, X.shape[1] // P))
+
+    def unstack(self, U: Array, P: int) -> Array:
+        _check_multiple("unstack", "rows", U.shape[0], P)
+        return self.xp.reshape(U, (U.shape[0] // P, U.shape[1] * P))
+
+    def block_product(self, A: Array, B: Array, p: int) -> Array:
+        b = _blocks("Diag", A.shape[0], p)
+        _check_equal("Diag(A, p) B", B.shape[0], b * A.shape[1])
+        C = self.xp.matmul(self._blocks(A, b), self._blocks(B, b))
+        return self.xp.reshape(C, (A.shape[0], B.shape[1]))
+
+    def block_transposed_product(self, A: Array, B: Array, p: int) -> Array:
+        b = _blocks("Diag", A.shape[0], p)
+        _check_equal("Diag(A, p)ᵀ B", B.shape[0], b * p)
+        C = self.xp.matmul(self._turned(self._blocks(A, b)), self._blocks(B, b))
+        return self.xp.reshape(C, (b * A.shape[1], B.shape[1]))
+
+    def diag_product(self, A: Array, B: Array, p: int) -> Array:
+        b = _blocks("diag_product", A.shape[0], p)
+        _check_multiple("diag_product", "columns of B", B.shape[1], b)
+        C = self.xp.matmul(self._blocks(A, b), self._turned(self._blocks(B.T, b)))
+        return self.xp.reshape(C, (A.shape[0], B.shape[1] // b))
+
+    def _blocks(self, A: Array, b: int) -> Array:
+        """A as b blocks of rows, b×p×q."""
+        return self.xp.reshape(A, (b, A.shape[0] // b, A.shape[1]))
+
+    def _turned(self, A: Array) -> Array:
+        """Each block transposed."""
+        return self.xp.swapaxes(A, 1, 2)
+
+    def one_hot_product(self, x: Array, W: Array) -> Array:
+        return self.taken(W, self.places(x, W.shape[0]), 0)
+
+    def gather(self, S: Support, X: Array) -> Array:
+        (index,) = S.cached("places of columns", lambda: _places(S.starts, S.columns, S.shape[1], 1))
+        return self.taken(X, self.index(S, ("gather", 0), index, X), 1)
+
+    def scatter(self, S: Support, U: Array) -> Array:
+        found = S.cached("places of rows", lambda: _places(S.column_starts, S.rows, S.shape[0]))
+        parts = [self.taken(U, self.index(S, ("scatter", k), index, U), 1) for k, index in enumerate(found)]
+        return reduce(operator.add, parts)
+
+    def places(self, x: Array, n: int) -> Array:
+        """The whole numbers from 0 to n - 1 in a column, as indices; n for all others."""
+        x = self.xp.reshape(x, (-1,))
+        is_place = (x >= 0) & (x < n) & (x == self.xp.floor(x))
+        return self.xp.where(is_place, x, n).astype("int32")
+
+    def index(self, S: Support, key: Any, index: np.ndarray, like: Array) -> Array:
+        """An index of a support beside matrices such as `like`, where it is kept."""
+        return index
+
+    def taken(self, X: Array, index: Array, axis: int) -> Array:
+        """The rows (axis 0) or columns (axis 1) of X with these indices; zeros for an index that is their number."""
+        return self.xp.take(X, index, axis, mode="fill", fill_value=0)
+
     exp, log, log1p, reciprocal, sqrt, tanh = map(_of_elements, ("exp", "log", "log1p", "reciprocal", "sqrt", "tanh"))
 
     def step(self, X: Array) -> Array:
@@ -99,6 +161,20 @@ class NumpyBackend(ArrayBackend):
 
         return erf(X)
 
+    def taken(self, X: Array, index: Array, axis: int) -> Array:
+        n = X.shape[axis]
+        Y = np.take(X, index, axis, mode="clip")
+        if (is_zero := index == n).any():
+            Y[(slice(None), is_zero) if axis else is_zero] = 0
+        return Y
+
+    def one_hot_transposed_product(self, x: Array, G: Array, n: int) -> Array:
+        from scipy.sparse import csr_array
+
+        index, m = self.places(x, n), len(x)
+        E = csr_array((np.ones(m, G.dtype), index, np.arange(m + 1)), shape=(m, n + 1))
+        return (E.T @ G)[:n]
+
     # -- sparse matrices ----------------------------------------------------------------------
     has_sparse = True
 
@@ -131,6 +207,41 @@ class NumpyBackend(ArrayBackend):
 
     def shares_memory(self, X: Array, Y: Array) -> bool:
         return np.shares_memory(X, Y)
+
+
+# -- the indices of supports, and sizes of blocks ---------------------------------------------------------------
+
+
+def _places(starts: np.ndarray, columns: np.ndarray, n: int, most: int = 0) -> list[np.ndarray]:
+    """The k-th column in each row of a support, for every k; n where a row has fewer, at most `most` of them."""
+    counts = np.diff(starts)
+    longest = max(1, int(counts.max(initial=0)))
+    if most and longest > most:
+        raise ValueError(f"expected a support with at most {most} element in each row, found {longest}")
+    found = []
+    for k in range(longest):
+        index, has = np.full(len(counts), n, np.int32), counts > k
+        index[has] = columns[starts[:-1][has] + k]
+        found.append(index)
+    return found
+
+
+def _blocks(name: str, rows: int, p: int) -> int:
+    """The number of blocks of p rows."""
+    _check_multiple(name, "rows", rows, p)
+    return rows // p
+
+
+def _check_equal(name: str, rows: int, expected: int) -> None:
+    """Raise ValueError if B has another number of rows than the product needs."""
+    if rows != expected:
+        raise ValueError(f"{name}: expected {expected} rows of B, found {rows}")
+
+
+def _check_multiple(name: str, what: str, n: int, p: int) -> None:
+    """Raise ValueError if p does not divide n."""
+    if p < 1 or n % p:
+        raise ValueError(f"{name}: expected a number of {what} that {p} divides, found {n}")
 
 
 # -- the integer hash behind dropout: equal on every backend, without the state of a generator ---------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import sympy as sp
 
 from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.backends.numpy_backend import NumpyBackend
+
+if TYPE_CHECKING:
+    from matgrad.sparse.support import Support
 
 
 class SympyMatrix(sp.Matrix):  # type: ignore[misc]
@@ -40,6 +43,23 @@ class SympyMatrix(sp.Matrix):  # type: ignore[misc]
 def _of_elements(f: Callable[[Any], Any]) -> Callable[..., SympyMatrix]:
     """The operation that gives the matrix with elements f(x_ij)."""
     return lambda self, X: SympyMatrix(X.applyfunc(f))
+
+
+def _block_diagonal(A: Array, p: int) -> SympyMatrix:
+    """Diag(A, p)"""
+    return SympyMatrix(sp.diag(*(A[i : i + p, :] for i in range(0, A.rows, p))))
+
+
+def _one_hot(x: Array, n: int) -> Array:
+    """The matrix with elements [x_i = j]; x has numbers."""
+    return sp.Matrix(x.rows, n, lambda i, j: int(x[i] == j))
+
+
+def _ones_on(S: Support) -> SympyMatrix:
+    """The matrix that is 1 on a support."""
+    E = np.zeros(S.shape, int)
+    E[S.row_indices(), S.columns] = 1
+    return SympyMatrix(E)
 
 
 class SympyBackend(Backend):
@@ -90,6 +110,35 @@ class SympyBackend(Backend):
     log1p, reciprocal = _of_elements(lambda x: sp.log(1 + x)), _of_elements(lambda x: 1 / x)
     step = _of_elements(lambda x: sp.Piecewise((1, x >= 0), (0, True)))
     log_sigmoid = _of_elements(lambda x: -sp.log(1 + sp.exp(-x)))
+
+    # -- blocks, and products with 0-1 matrices: the definitions ---------------------------------
+    def stack(self, X: Array, P: int) -> Array:
+        return SympyMatrix(X.reshape(X.rows * P, X.cols // P))
+
+    def unstack(self, U: Array, P: int) -> Array:
+        return SympyMatrix(U.reshape(U.rows // P, U.cols * P))
+
+    def block_product(self, A: Array, B: Array, p: int) -> Array:
+        return _block_diagonal(A, p) * B
+
+    def block_transposed_product(self, A: Array, B: Array, p: int) -> Array:
+        return _block_diagonal(A, p).T * B
+
+    def diag_product(self, A: Array, B: Array, p: int) -> Array:
+        r = B.cols * p // A.rows
+        return SympyMatrix.vstack(*(A[i : i + p, :] * B[:, i // p * r : i // p * r + r] for i in range(0, A.rows, p)))
+
+    def one_hot_product(self, x: Array, W: Array) -> Array:
+        return SympyMatrix(_one_hot(x, W.rows)) * W
+
+    def one_hot_transposed_product(self, x: Array, G: Array, n: int) -> Array:
+        return SympyMatrix(_one_hot(x, n)).T * G
+
+    def gather(self, S: Support, X: Array) -> Array:
+        return X * _ones_on(S).T
+
+    def scatter(self, S: Support, U: Array) -> Array:
+        return U * _ones_on(S)
 
     def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array:
         U = NumpyBackend().uniform(m, n, int(float(seed)), int(float(count)), like=np.zeros((1, 1)))

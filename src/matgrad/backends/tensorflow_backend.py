@@ -44,6 +44,20 @@ class TensorflowBackend(ArrayBackend):
     def erf(self, X: Array) -> Array:
         return tf.math.erf(tf.clip_by_value(X, -10, 10))  # nan for huge numbers, though erf(±10) = ±1
 
+    def _turned(self, A: Array) -> Array:
+        return tf.transpose(A, (0, 2, 1))
+
+    def places(self, x: Array, n: int) -> Array:
+        x = tf.reshape(x, [-1])
+        is_place = (x >= 0) & (x < n) & (x == tf.floor(x))
+        return tf.cast(tf.where(is_place, x, tf.cast(n, x.dtype)), tf.int32)
+
+    def taken(self, X: Array, index: Array, axis: int) -> Array:
+        return tf.gather(tf.pad(X, [[0, 0], [0, 1]] if axis else [[0, 1], [0, 0]]), index, axis=axis)
+
+    def one_hot_transposed_product(self, x: Array, G: Array, n: int) -> Array:
+        return tf.math.unsorted_segment_sum(G, self.places(x, n), n + 1)[:n]
+
     def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array:
         seed, count = tf.cast(seed, tf.int64), tf.cast(count, tf.int64)
         position = tf.reshape(tf.range(m * n, dtype=tf.int64), [m, n])

@@ -47,6 +47,24 @@ class TorchBackend(ArrayBackend):
         position = torch.arange(m * n, dtype=torch.int64, device=like.device).reshape(m, n)
         return _hashed(position, seed, count, like)
 
+    def places(self, x: Array, n: int) -> Array:
+        x = x.reshape(-1)
+        is_place = (x >= 0) & (x < n) & (x == x.floor())
+        return torch.where(is_place, x, n).long()
+
+    def index(self, S: Support, key: Any, index: np.ndarray, like: Array) -> Array:
+        device = like.device
+        return S.cached((key, device), lambda: torch.tensor(index, dtype=torch.int64, device=device))
+
+    def taken(self, X: Array, index: Array, axis: int) -> Array:
+        return torch.index_select(torch.nn.functional.pad(X, (0, 1) if axis else (0, 0, 0, 1)), axis, index)
+
+    def one_hot_transposed_product(self, x: Array, G: Array, n: int) -> Array:
+        sums = G.new_zeros((n + 1, G.shape[1]))
+        if G.is_cuda:  # which adds in the same order every time
+            return sums.index_put_((self.places(x, n),), G, accumulate=True)[:n]
+        return sums.index_add_(0, self.places(x, n), G)[:n]
+
     # -- sparse matrices ----------------------------------------------------------------------
     has_sparse = True
 

@@ -222,6 +222,8 @@ class Checkpoints(Callback):
             if wrong := not_finite(run.M):
                 raise OSError(wrong)
             place = file or self.folder / FILES.replace("*", f"{run.step:08}")
+            if place.is_symlink():  # in a folder that may be a stranger's
+                place.unlink()
             write_checkpoint(place, run.M, run.snapshot(), self.record)
             self.failure = None
         except OSError as error:

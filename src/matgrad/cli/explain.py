@@ -46,8 +46,8 @@ def explain(model: Path | None, **options: Any) -> None:
     Small matrices are shown in full, large ones as a summary; the page of --html shows all, and where each entry comes
     from.
     """
-    html, verify = options["html"], options["verify"]
-    if html is not None and options["equation"] is not None:
+    html, verify, name = options["html"], options["verify"], options["equation"]
+    if html is not None and name is not None:
         raise ValueError("--equation and --html: the page has all equations")
     mg.manual_seed(options["seed"])
     M, X, T = _new(options) if model is None else _saved(model, options)
@@ -60,12 +60,12 @@ def explain(model: Path | None, **options: Any) -> None:
             echo(f"checking {name} …", err=True)
 
     rate, loss = options["learning_rate"], options["loss"]
-    explanation = mg.explain(M, X, T, loss=loss, eta=rate, verify=verify, progress=progress)
+    explanation = mg.explain(M, X, T, loss=loss, eta=rate, equation=name, verify=verify, progress=progress)
     if html is not None:
         explanation.save(html)
         echo(f"{len(explanation)} equations in {visible(html)}: open it in a browser")
     else:
-        echo(explanation if options["equation"] is None else explanation[options["equation"]])
+        echo(explanation if name is None else explanation[name])
 
 
 def _new(options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, np.ndarray, np.ndarray]:

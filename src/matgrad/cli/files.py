@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
@@ -95,7 +96,7 @@ class Writes(FileType):
             if path.exists() and not path.is_dir():
                 raise ValueError(f"{name}: expected a folder, found a file")
             files = files[1:] if path.is_dir() else [path]
-            if not overwrite and (found := next((file for file in files if file.exists()), None)):
+            if not overwrite and (found := next(filter(os.path.lexists, files), None)):
                 raise ValueError(f"{name}: has {found.name} already; expected another folder, {remedies}")
         for file in files:
             what = name if file == path else f"{name}: {file.name}"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from matgrad.derivation.backpropagation import backpropagation
-from matgrad.derivation.proving import executed, facts, prove
-from matgrad.derivation.sources import LayerSource, Source, TextSource
+from matgrad.derivation.proving import MOST_TERMS, executed, facts, prove
+from matgrad.derivation.sources import LayerSource, Source
+from matgrad.derivation.typed import TextSource
 from matgrad.derivation.values import sizes_of
 from matgrad.derivation.writing import LayerCode, Line
 from matgrad.foundation.notation import symbol
+from matgrad.index_notation.expressions import TooLongError, bounded
 from matgrad.inspection.typesetter import Typesetter
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import MakeLayer
@@ -73,20 +76,40 @@ def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bo
     and K, or equations such as ``gamma: 1 D = 1; Y = hadamard(row_repeat(gamma, N), X)``.
     """
     best: Derivation | None = None
-    for attempt in range(3):
-        source: Source
-        if isinstance(feedforward, str):
-            source = TextSource(feedforward, name or "New")
-        else:
-            make = feedforward if callable(feedforward) else type(feedforward)
-            source = LayerSource(make, training=training, named_functions=attempt < 2)
-        gradients = backpropagation(source.feedforward, facts(source), folded=attempt == 0)
-        written = LayerCode(name or source.class_name, source, gradients)
-        layer = executed(str(written), written.class_name)
-        proved = prove(layer, source, written.forward)
-        found = Derivation(str(written), layer, written.forward, written.backward, proved)
+    for source, is_folded in _ways(feedforward, name, training):
+        try:
+            found = _derived(source, name, is_folded)
+        except (TooLongError, RecursionError):
+            continue
         if found.is_proved:
             return found
         best = best or found
-    assert best is not None
+    if best is None:
+        raise ValueError("the feedforward is too long to derive its gradients; give its parts names, in more equations")
     return best
+
+
+def _ways(feedforward: str | MakeLayer | Layer, name: str, training: bool) -> Iterator[tuple[Source, bool]]:
+    """What gradients are derived from, and whether they are folded: first those that are shortest, if they are proved.
+
+    In the code of a layer, activation functions have names, and are looked into at last.
+    """
+    if isinstance(feedforward, str):
+        source: Source = TextSource(feedforward, name or "New")
+    else:
+        make = feedforward if callable(feedforward) else type(feedforward)
+        source = LayerSource(make, training=training)
+    yield source, True
+    yield source, False
+    if not isinstance(feedforward, str):
+        yield LayerSource(make, training=training, named_functions=False), False
+
+
+def _derived(source: Source, name: str, is_folded: bool) -> Derivation:
+    """One way to derive the gradients."""
+    with bounded(MOST_TERMS):
+        gradients = backpropagation(source.feedforward, facts(source), folded=is_folded)
+    written = LayerCode(name or source.class_name, source, gradients)
+    layer = executed(str(written), written.class_name)
+    verdicts = prove(layer, source, written.forward)
+    return Derivation(written.claiming(verdicts), layer, written.forward, written.backward, verdicts)

@@ -12,13 +12,14 @@ from itertools import islice
 from itertools import product as combinations
 from typing import NamedTuple
 
-from matgrad.derivation.normal_form import Normalizer, TooLongError, atom, build, power_product, single, terms, times
+from matgrad.derivation.normal_form import Normalizer, atom, build, power_product, single, terms, times
 from matgrad.derivation.values import apply, sizes_of, text, with_operands
-from matgrad.index_notation.expressions import Expression, total
+from matgrad.index_notation.expressions import Expression, TooLongError, total
 from matgrad.program.program import Value, in_order
 
 OPERATION = 100  # the cost of an operation on matrices
 MOST = 96  # the most combinations of rules that are tried
+STEEPEST = 8  # the largest exponent with which a value of feedforward is put into a gradient
 Fact = Callable[[Value], "Expression | None"]
 
 
@@ -69,7 +70,7 @@ def _of_product(V: Value, p: Expression, plain: Normalizer) -> Iterator[Rule]:
         return
     ((m, c),) = terms(p)
     for f, x in m.items():
-        if sizes_of(f) != sizes_of(V) or (c != 1 and x not in (1, -1)):
+        if sizes_of(f) != sizes_of(V) or abs(1 / x) > STEEPEST or (c != 1 and x not in (1, -1)):
             continue
         others = {g: -y / x for g, y in m.items() if g is not f}
         solved = times(atom(V, 1 / x), power_product(others)).scaled((1 / c) ** int(1 / x) if c != 1 else c)

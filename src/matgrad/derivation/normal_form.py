@@ -17,11 +17,23 @@ from math import gcd, lcm
 from typing import Any, NoReturn
 
 from matgrad.derivation.values import apply, is_one, number, text, with_operands
-from matgrad.index_notation.expressions import ONE, Colors, Expression, Factor, as_expression, of, product, total
+from matgrad.index_notation.expressions import (
+    ONE,
+    Colors,
+    Expression,
+    Factor,
+    TooLongError,
+    as_expression,
+    of,
+    product,
+    total,
+)
 from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import Shape, Size, size_name
 
 LONGEST = 400  # the most terms of a polynomial
+LARGEST = 10**300  # numerator or denominator
+MOST_FACTORS = 4  # that are equal; more are written as a power
 
 
 class Atom(Factor):
@@ -40,10 +52,6 @@ class Atom(Factor):
 
 
 Powers = dict[Value, Fraction]
-
-
-class TooLongError(ArithmeticError):
-    """A polynomial that has too many terms to be read."""
 
 
 def atom(f: Value, p: Fraction | int = 1) -> Expression:
@@ -104,6 +112,8 @@ def build(p: Expression, shape: Shape) -> Value:
     if not p:
         return number(0, shape)
     c, common = _content(p)
+    if max(abs(c.numerator), c.denominator) > LARGEST:
+        raise TooLongError(f"a number with {len(str(abs(c.numerator)))} digits")
     if len(p.terms) == 1:
         return _monomial(common, c, shape)
     rest = p.scaled(1 / c) * power_product({f: -x for f, x in common.items()})
@@ -209,6 +219,8 @@ def _monomial(powers: Powers, c: Fraction, shape: Shape) -> Value:
 def _factors(f: Value, x: Fraction) -> list[Value]:
     """f^x, for x ≥ 0, as a product."""
     whole, rest = divmod(x, 1)
+    if whole > MOST_FACTORS:
+        return [apply("power", f, number(int(x) if x.denominator == 1 else float(x)))]
     root = apply("sqrt", f) if rest == Fraction(1, 2) else apply("power", f, number(float(rest)))
     return [f] * int(whole) + ([root] if rest else [])
 
@@ -314,7 +326,7 @@ class Normalizer:
             if is_whole or (c == 1 and len(m) == 1 and all(abs(x) == 1 or f in self.positive for f, x in m.items())):
                 found = power_product({f: x * exponent for f, x in m.items()})
                 return found.scaled(c ** int(exponent)) if is_whole else found
-        if is_whole and exponent > 0:
+        if is_whole and 0 < exponent < LONGEST:
             return times(*[p] * int(exponent))
         f = build(p, shape)
         found = self.factor(f)

@@ -7,10 +7,13 @@ from functools import lru_cache
 from itertools import chain, count
 from typing import Any
 
+from matgrad.index_notation.expressions import TooLongError
 from matgrad.program.entries import SYMBOLIC, lifted, result, symbols
 from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import Shape, size_name
-from matgrad.program.text import CodePrinter
+from matgrad.program.text import CodePrinter, Piece
+
+LONGEST = 20_000  # characters of a value as code
 
 
 def apply(operation: str, *operands: Value, **sizes: Any) -> Value:
@@ -64,9 +67,15 @@ def is_one(n: Any) -> bool:
 
 
 class _Texts(CodePrinter):
-    """A printer that remembers what it has printed."""
+    """A printer that remembers what it has printed, and prints nothing that is too long."""
 
-    expression = lru_cache(maxsize=10_000)(CodePrinter.expression)
+    @lru_cache(maxsize=10_000)  # noqa: B019 - there is one such printer
+    def expression(self, value: Value) -> Piece:
+        """The expression that gives a value, and how tightly it binds."""
+        found = super().expression(value)
+        if len(found[0]) > LONGEST:
+            raise TooLongError(f"an expression of more than {LONGEST} characters")
+        return found
 
 
 _texts = _Texts({}, "X")

@@ -12,6 +12,7 @@ from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Equation
 from matgrad.derivation.sources import Source
 from matgrad.derivation.values import free_name, sizes_of
+from matgrad.inspection.verdicts import Check
 from matgrad.program.operations import ROWS
 from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import size_name
@@ -20,7 +21,7 @@ from matgrad.program.text import CodePrinter
 VIEWS = ("transpose", "row_repeat", "column_repeat", "full", "number", "input", "negative")
 WIDTH = 120
 LONGEST = 105  # the most characters of an equation, unless there are no sums in it that can have names
-TEMPLATE = '''"""{name}: gradients derived by matgrad, and proved for all sizes."""
+TEMPLATE = '''"""{name}: gradients derived by matgrad."""
 
 import numpy as np
 
@@ -113,7 +114,7 @@ class LayerCode:
         self.given = {x.name: x for x in given}  # what the constructor sets
         names: dict[Value, str] = {}
         taken = {x.name for x in f.inputs} | {V.name for V, _ in f.equations} | {D.name for D, _ in gradients}
-        taken |= {"N", "D", "K", f.DY.name, *source.functions}
+        taken |= {"N", "D", "K", f.DY.name, *source.functions, *(n for x in f.inputs for n in map(str, sizes_of(x)))}
         inner = {x for x in in_order(rhs for _, rhs in f.equations) if x.operation not in VIEWS}
         shared = inner.intersection(in_order(rhs for _, rhs in gradients))
         self.forward = written(f.equations, names, taken, "X", shared)
@@ -140,6 +141,14 @@ class LayerCode:
             backpropagate=self._method(self.backward, ["Y", self.f.DY.name], ["X"]),
             DY=self.f.DY.name,
         )
+
+    def claiming(self, verdicts: list[Check]) -> str:
+        """The code, with what is proved about it and what is not."""
+        proved, others = ([x.name for x in verdicts if x.ok is ok] for ok in (True, False))
+        claims = [*([f"NOT PROVED: {', '.join(others)}"] if others else [])]
+        claims += [f"proved for all sizes: {', '.join(proved)}"] if proved else []
+        head = f'"""{self.class_name}: gradients derived by matgrad'
+        return str(self).replace(f'{head}."""', f'{head}; {"; ".join(claims)}."""', 1)
 
     def _imports(self) -> list[str]:
         """What the equations and the constructor need."""
@@ -182,13 +191,13 @@ class LayerCode:
     def _sizes(self, words: set[str], known: list[str], unpacked: list[str]) -> list[str]:
         """``N, D = X.shape``, for sizes that are used, from the first matrices that have them.
 
-        Parameters that alone have one are appended to `unpacked`.
+        X and parameters that alone have one are appended to `unpacked`.
         """
         matrices = {x.name: x for x in (*self.f.inputs, self.f.Y, self.f.DY)}
         matrices |= {line.name: line.term for line in self.forward}
         found: list[str] = []
         left = words - {"1"}
-        for name in (*known, *unpacked, *(x for x in matrices if x in self.given and x not in unpacked)):
+        for name in (*known, *unpacked, *(x for x in matrices if x in ("X", *self.given) and x not in unpacked)):
             new = [n if n in left else "_" for n in map(str, sizes_of(matrices[name]))] if name in matrices else []
             if {*new} - {"_"}:
                 left -= {*new}

@@ -166,10 +166,14 @@ class Collectives(Group):
 
 
 def part(n: int, rank: int, size: int) -> slice:
-    """The consecutive share of n things that one of `size` ranks has; the first ranks have one more."""
-    share, rest = divmod(n, size)
+    """The consecutive share of n things that one of `size` ranks has; the first ranks have one more.
+
+    If n is a size with a unit, things are shared out in units: the rows of one example stay together.
+    """
+    unit = getattr(n, "unit", 1)
+    share, rest = divmod(n // unit, size)
     start = rank * share + min(rank, rest)
-    return slice(start, start + share + (rank < rest))
+    return slice(unit * start, unit * (start + share + (rank < rest)))
 
 
 class _Joined(threading.local):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import Buffer, Plan
-from matgrad.program.operations import OPERATIONS, Operation
+from matgrad.program.operations import OPERATIONS, STACKS, Operation
 from matgrad.program.program import Program, Value
 from matgrad.program.scalars import as_function, functions_in
 from matgrad.program.shapes import Shape
@@ -118,6 +118,24 @@ class Kernels(ABC):
         m, n = out.shape
         self.copy(out, self.backend.uniform(m, n, seed, count, out))
 
+    def block_product(self, out: Array, A: Array, B: Array) -> None:
+        """Diag(A, p) B"""
+        self.copy(out, self.backend.block_product(A, B, A.shape[0] * A.shape[1] // B.shape[0]))
+
+    def block_transposed_product(self, out: Array, A: Array, B: Array) -> None:
+        """Diag(A, p)ᵀ B"""
+        self.copy(out, self.backend.block_transposed_product(A, B, A.shape[0] * A.shape[1] // out.shape[0]))
+
+    def diag_product(self, out: Array, A: Array, B: Array) -> None:
+        """diag(A B, p)"""
+        self.copy(out, self.backend.diag_product(A, B, A.shape[0] * out.shape[1] // B.shape[1]))
+
+    one_hot_product = by_table("one_hot_product")
+
+    def one_hot_transposed_product(self, out: Array, x: Array, G: Array) -> None:
+        """Eᵀ G, with E = one_hot(x, n)"""
+        self.copy(out, self.backend.one_hot_transposed_product(x, G, out.shape[0]))
+
     transposed_sum, sampled_sum = sum_with("sparse_transposed_product"), sum_with("sampled_product")
 
     def uniform_on(self, out: Array, S: Support, seed: Scalar, count: Scalar) -> None:
@@ -173,7 +191,7 @@ class Executor:
     def _key(self, x: Value | Buffer, user: Value | None = None) -> Key:
         """The key of a buffer, or of an operand of a value."""
         if isinstance(x, Value) and x.number is not None and user and OPERATIONS[user.operation].takes_numbers:
-            return x.number
+            return int(x.number) if isinstance(x.number, int) else x.number  # NumPy does not take a size
         return self.plan.buffers.get(x, x) if isinstance(x, Value) else x
 
     def bind(self, state: State) -> None:
@@ -194,7 +212,7 @@ class Executor:
             return key
         if isinstance(key, Value) and key.kind == "view":
             X = self._found(self._key(key.operands[0]), inputs)
-            return None if X is None else X.T if key.operation == "transpose" else self.kernels.repeat(X, key.shape)
+            return None if X is None else self._view(key, X)
         if isinstance(key, Value) and key.support is not None:
             return key.support
         is_number = isinstance(key, Value) and key.operation == "number"  # whose name, if any, is not that of a matrix
@@ -209,6 +227,12 @@ class Executor:
             if isinstance(key, Value):
                 self._memory[key][...] = key.number
         return self._memory[key]
+
+    def _view(self, value: Value, X: Array) -> Array:
+        """X as transposed, stacked or repeated by a view."""
+        if value.operation in STACKS:
+            return X.reshape(tuple(map(int, value.shape)))
+        return X.T if value.operation == "transpose" else self.kernels.repeat(X, value.shape)
 
     def _empty(self, x: Buffer | Value) -> Array:
         return self.kernels.empty(x.shape, x.dtype, self._like)

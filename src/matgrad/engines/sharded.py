@@ -95,7 +95,7 @@ class Exchange:
         else:
             if name == "reduce_scatter":  # of which each rank keeps its part: gloo's own sends as many bytes
                 self.group.wait(self.group.start_sum(X))
-            out[...] = X[_part(tuple(X.shape), axis, self.group.rank, self.group.size)]
+            out[...] = X[_part(value.operands[0].shape, axis, self.group.rank, self.group.size)]
 
 
 def _part(shape: Shape, axis: str, rank: int, size: int) -> tuple[slice, ...]:

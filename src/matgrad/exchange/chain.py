@@ -164,38 +164,40 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
         if len(found := sorted({X.dtype.name for X in matrices_of(M.state()).values() if X.dtype.kind == "f"})) > 1:
             raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
         if run is not None:
+            precise = M.eval().clone().to(dtype="float64")
             for N, scale in BATCHES:
                 X = scale * np.random.default_rng(N).normal(size=(N, M.layers[0].input_size))
                 X = X if M.normalization is None else M.normalization.offset + X * M.normalization.scale
-                _compare(operations, X.astype(M.dtype), run)
+                _compare(operations, M, precise, X.astype(M.dtype), run)
     M.train().set_optimizer(OPTIMIZER)
     return M.to("auto")
 
 
-def _compare(operations: list[tuple[str, Operation]], X: np.ndarray, run: Run) -> None:
-    """Raise if a model and the one that it was read from differ; the error names the first part that does."""
+def _compare(
+    operations: list[tuple[str, Operation]], M: MultilayerPerceptron, precise: MultilayerPerceptron, X: Any, run: Run
+) -> None:
+    """Raise if M, with these operations, and what it was read from differ; the error names the first part that does."""
     try:
         with np.errstate(all="ignore"):
             outputs = dict(run(X))
     except Exception as error:  # of the other tool
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"cannot be run on a batch of {len(X)} × {X.shape[1]}: {reason}") from None
-    if _agrees(operations, outputs.pop(""), X):
+    if _agrees(M, precise, outputs.pop(""), X):
         return
     ends = {where: i for i, (where, _) in enumerate(operations, start=1)}  # the last operation of each part
-    wrong = (where for where, Y in outputs.items() if where in ends and not _agrees(operations[: ends[where]], Y, X))
+    first = {where: _assembled(operations[: ends[where]]).eval() for where in outputs if where in ends}
+    wrong = (where for where, part in first.items() if part.layers and not _agrees(part, None, outputs[where], X))
     raise ValueError(
         f"{next(wrong, 'the model')}: for a random batch of {len(X)}, its outputs are not those of the layers that "
         "were read: it has a setting that cannot be exchanged"
     )
 
 
-def _agrees(operations: list[tuple[str, Operation]], found: np.ndarray, X: np.ndarray) -> bool:
-    """Whether the model with these operations has this output, up to rounding; before its first layer there is none."""
-    M = _assembled(operations)
-    if not M.layers:
-        return True
-    Y, exact = M.eval().predict(X), M.clone().to(dtype="float64").predict(X)
+def _agrees(M: MultilayerPerceptron, precise: MultilayerPerceptron | None, found: np.ndarray, X: np.ndarray) -> bool:
+    """Whether M has these outputs, up to rounding, of which its own errors are a measure."""
+    precise = M.clone().to(dtype="float64") if precise is None else precise
+    Y, exact = M.predict(X), precise.predict(X)
     largest, error = (np.abs(A).max(where=np.isfinite(Y), initial=0.0) for A in (Y, Y - exact))
     tolerance = TOLERANCE * largest + ROUNDING * error
     return np.shape(found) == Y.shape and np.allclose(found, Y, 0, tolerance, equal_nan=True)
@@ -246,13 +248,13 @@ def linear(W: Any, b: np.ndarray | None = None, function: Any = None) -> LinearL
     b = np.zeros(K, W.dtype) if b is None else b
     if b.shape != (K,):
         raise ValueError(f"found a bias of shape {b.shape}, expected {K} numbers for weights of shape {K} × {D}")
-    options: dict[str, Any] = {"support": W.support} if isinstance(W, SparseMatrix) else {}
     if isinstance(function, ActivationFunction):
         if not np.isfinite([*vars(function).values()]).all():
             raise ValueError(f"found {function!r}, expected finite numbers")
-        layer: LinearLayer = ActivationLayer(D, K, _as_ours(function, b.dtype.name), **options)
+        layer: LinearLayer = ActivationLayer(1, K, _as_ours(function, b.dtype.name))
     else:
-        layer = {Softmax: SoftmaxLayer, LogSoftmax: LogSoftmaxLayer}.get(type(function), LinearLayer)(D, K, **options)
+        layer = {Softmax: SoftmaxLayer, LogSoftmax: LogSoftmaxLayer}.get(type(function), LinearLayer)(1, K)
+    layer.input_size = D  # with which the layer would have drawn weights
     layer.W, layer.b = with_values(W, _checked("weights", values_of(W))), _checked("bias", b[None])
     return layer
 

@@ -156,10 +156,11 @@ def from_torch(module: nn.Module) -> MultilayerPerceptron:
         raise ValueError(f"expected parameters of one dtype, {' or '.join(DTYPES)}, found {found}")
     if len({part.training for part in module.modules()}) > 1:
         raise ValueError("some modules are in training mode and others are not: call train() or eval() first")
-    for name, part in module.named_modules():
-        with naming(_place(name, part)):
+    modules = [(_place(name, part), part) for name, part in module.named_modules(remove_duplicate=False)]
+    for where, part in modules:
+        with naming(where):
             _check_own(part)
-    parts = [(name, part) for name, part in _flat("", module) if type(part) is not nn.Identity]
+    parts = [(where, part) for where, part in modules if not isinstance(part, nn.Sequential | nn.Identity)]
     _check_unshared(parts)
     mode = module.training
     try:
@@ -235,16 +236,6 @@ def _place(name: str, module: nn.Module) -> str:
     """The place of a module in messages."""
     kind = f"{type(module).__name__}({' '.join(module.extra_repr().split())})"
     return visible(f"module {name}, {kind}" if name else kind)
-
-
-def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules in nested Sequentials, with their places."""
-    if not isinstance(module, nn.Sequential):
-        yield _place(name, module), module
-        return
-    for key, part in module._modules.items():  # named_children leaves out what occurs twice
-        if part is not None:
-            yield from _flat(f"{name}.{key}" if name else key, part)
 
 
 def _operation(module: Any, dtype: str) -> Operation | None:

@@ -15,14 +15,13 @@ import numpy as np
 
 from matgrad.datasets import DataLoader
 from matgrad.datasets.checking import checked_examples
-from matgrad.explanation.passes import LOSS, Pass, Result
+from matgrad.explanation.passes import Pass, Result, named
 from matgrad.explanation.text import HEADINGS, matrix_text
 from matgrad.explanation.verdicts import Judge, Verdict
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.writing import atomic_write
 from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program.naming import full_name
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
 from matgrad.sparse.matrix import SparseMatrix
@@ -42,20 +41,9 @@ class Explained(Result):
     verdict: Verdict
 
     @property
-    def title(self) -> str:
-        """The equation with its layer: ``layer 2 ActivationLayer.DW``."""
-        return full_name(self.layer, self.owner, self.quantity)
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """The size of the value: (m, n), or () for a number."""
         return tuple(getattr(self.value, "shape", ()))
-
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """The names by which it is found."""
-        short = f"layer {self.layer} {self.quantity}" if self.layer else "loss" if self.name == LOSS else self.name
-        return short, self.title, self.name
 
     def __str__(self) -> str:
         size = " × ".join(map(str, self.shape)) or "a number"
@@ -103,10 +91,7 @@ class Explanation:
 
     def __getitem__(self, name: str) -> Explained:
         """The equation of this name: ``layer 2 DW``, ``layer 2 ActivationLayer.DW``, ``DW2``, ``loss`` or ``DY``."""
-        found = [e for e in self.equations if name in e.names]
-        if not found:
-            raise ValueError(f"unknown equation {name!r} (known: {', '.join(e.names[0] for e in self.equations)})")
-        return found[-1]  # of several values of one name, the last one counts
+        return named(self.equations, name)
 
     def given(self) -> dict[str, np.ndarray | SparseMatrix]:
         """X, T and the parameters of the layers, by the names that they have in the equations."""
@@ -143,6 +128,7 @@ def explain(
     *,
     loss: LossFunction | str | None = None,
     eta: float = LEARNING_RATE,
+    equation: str | None = None,
     verify: bool = False,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Explanation:
@@ -151,7 +137,7 @@ def explain(
     X and T are as in `M.fit`, and so are the default loss and the default learning rate η. The equations run in float64
     on NumPy, in training mode, on a copy of M, which is not changed. Gradients are compared with central differences;
     with `verify`, the equations are also checked symbolically, which takes seconds; `progress` is called with the name
-    of each class that is checked.
+    of each class that is checked. If there is no `equation` of that name, this is said before anything is compared.
     """
     from matgrad.explanation.writing import Writer  # reads source, which `import matgrad` need not know how to do
 
@@ -175,6 +161,8 @@ def explain(
     with np.errstate(all="ignore"):
         step(state, X, T, copy.scalar(eta))
     results = step.results
+    if equation is not None:
+        named(results, equation)
     values = _separated(program, [r.key for r in results])
     program = Program(program.inputs, program.outputs | {r.key: x for r, x in zip(results, values, strict=True)})
     writer = Writer(program, results)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
@@ -16,6 +16,7 @@ from matgrad.loss_functions import LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import Optimizer
 from matgrad.program.computations import Step
+from matgrad.program.naming import full_name
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
 Phase = Literal["feedforward", "loss", "backpropagate", "optimize"]
@@ -35,6 +36,28 @@ class Result:
     value: Any
     equation: Equation | None = None  # of a layer
     key: str = ""  # in the outputs of a pass
+
+    @property
+    def title(self) -> str:
+        """The equation with its layer: ``layer 2 ActivationLayer.DW``."""
+        return full_name(self.layer, self.owner, self.quantity)
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The names by which it is found."""
+        short = f"layer {self.layer} {self.quantity}" if self.layer else "loss" if self.name == LOSS else self.name
+        return short, self.title, self.name
+
+
+R = TypeVar("R", bound=Result)
+
+
+def named(results: Sequence[R], name: str) -> R:
+    """The result of this name; of several values of one name, the last one counts."""
+    found = {known: r for r in results for known in r.names}
+    if name not in found:
+        raise ValueError(f"unknown equation {name!r} (known: {', '.join(r.names[0] for r in results)})")
+    return found[name]
 
 
 class Pass(Step):

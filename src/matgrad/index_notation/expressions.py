@@ -16,6 +16,8 @@ import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from functools import cached_property, reduce
 from itertools import count
@@ -70,9 +72,9 @@ class Label(Index):
         """The indices that it depends on."""
         return frozenset[Index]().union(*(i.free for i in self.arguments))
 
-    def at(self, indices: Indices) -> Label:
-        """t_k, for t_i"""
-        return Label(self.label, [i.at(indices) for i in self.arguments], self.size)
+    def at(self, indices: Indices) -> Index:
+        """What is put for it, or t_k for t_i."""
+        return indices.get(self) or Label(self.label, [i.at(indices) for i in self.arguments], self.size)
 
 
 class Reversed(Index):
@@ -114,6 +116,23 @@ TIMES = "·"  # between the parts of a pair, and the factors of its size
 
 class UndefinedError(ArithmeticError):
     """An expression that has no value, such as 1/0, or no canonical form."""
+
+
+class TooLongError(ArithmeticError):
+    """What would need more terms than are allowed."""
+
+
+_budget: ContextVar[list[int] | None] = ContextVar("_budget", default=None)  # how many terms may still be made
+
+
+@contextmanager
+def bounded(terms: int) -> Iterator[None]:
+    """Raise a TooLongError if expressions with more terms than that, all together, are made inside."""
+    token = _budget.set([terms])
+    try:
+        yield
+    finally:
+        _budget.reset(token)
 
 
 Indices = Mapping[Index, Index]  # what is put for indices
@@ -189,6 +208,10 @@ class Expression:
 
     def __init__(self, terms: Mapping[Monomial, Fraction]) -> None:
         self.terms = {m: c for m, c in terms.items() if c}
+        if budget := _budget.get():
+            budget[0] -= 1 + len(self.terms)
+            if budget[0] < 0:
+                raise TooLongError("it needs expressions with too many terms")
 
     # -- what it consists of --------------------------------------------------------------------
     def factors(self) -> Iterator[Factor]:
@@ -289,7 +312,7 @@ class Expression:
     def substituted(self, indices: Indices) -> Expression:
         """The expression with other indices, or pairs of them, all put at the same time."""
         pairs = (pair for i, j in indices.items() for pair in zip(i.parts, j.parts, strict=True))
-        changes = {i: j for i, j in pairs if i in self.free and i != j}
+        changes = {i: j for i, j in pairs if i.free <= self.free and i != j}
         return total(substituted(m, changes).scaled(c) for m, c in self.terms.items()) if changes else self
 
     def mapped(self, rule: Rule) -> Expression:
@@ -397,8 +420,9 @@ def product(powers: Iterable[tuple[Factor, Fraction]]) -> Expression:
 
 def substituted(m: Monomial, indices: Indices) -> Expression:
     """A monomial with other indices."""
-    same = tuple((f, p) for f, p in m if f.free.isdisjoint(indices))
-    changed = [f.substituted(indices) ** p for f, p in m if not f.free.isdisjoint(indices)]
+    free = indices.keys() if not any(isinstance(i, Label) for i in indices) else {k for i in indices for k in i.free}
+    same = tuple((f, p) for f, p in m if f.free.isdisjoint(free))
+    changed = [f.substituted(indices) ** p for f, p in m if not f.free.isdisjoint(free)]
     return multiplied([product(same), *changed])
 
 
@@ -421,6 +445,12 @@ def joined(*indices: Index) -> Index:
     """The pair n·p of two indices, or of more; one index is itself, and none is the only index of a size of 1."""
     parts = [part for i in indices for part in i.parts]
     return Index(*map(TIMES.join, zip(*parts, strict=True))) if parts else FIRST
+
+
+def divided(i: Index, count: int) -> tuple[Index, Index]:
+    """A pair as two indices, of which the last one has so many parts."""
+    place = len(i.parts) - count
+    return joined(*i.parts[:place]), joined(*i.parts[place:])
 
 
 def checked_name(name: str) -> str:
@@ -518,12 +548,19 @@ class Delta(Condition):
         return None
 
     def rewritten(self, powers: Powers) -> Expression | None:
-        """[i=j]·f(j) = [i=j]·f(i), and [t_i=j]·f(j) = [t_i=j]·f(t_i) for a label t_i"""
+        """[i=j]·f(j) = [i=j]·f(i), and [t_i=j]·f(t_i) = [t_i=j]·f(j) for a label t_i"""
         others = tuple((f, p) for f, p in powers.items() if f is not self)
-        indices = self.solved([k for k in (self.j, self.i) if k in self.free])
-        if indices is None or not any(k in f.free for f, _ in others for k in indices):
+        indices = self._replaced()
+        if not any(k in f.free or (isinstance(k, Label) and f"{k.name}:" in f.key) for f, _ in others for k in indices):
             return None
         return substituted(others, indices) * of(self)
+
+    def _replaced(self) -> Indices:
+        """The index that other factors can do without, with the other one."""
+        labels: list[Index] = [k for k in (self.i, self.j) if isinstance(k, Label)]
+        if len(labels) == 1:
+            return {labels[0]: self.j if labels[0] is self.i else self.i}
+        return self.solved(self.free) or {}
 
 
 def delta(i: Index, j: Index) -> Expression:

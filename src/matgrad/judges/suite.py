@@ -29,11 +29,12 @@ from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.latex import latex_document, latex_equation, latex_function
 from matgrad.inspection.verdicts import Check, crash
-from matgrad.judges import explanations
+from matgrad.judges import blocks, explanations
 from matgrad.judges.algebra import Subject, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
 from matgrad.judges.explanations import Explanation
+from matgrad.judges.index_judge import SMALL
 from matgrad.judges.lemmas import LEMMAS
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, create_loss
@@ -101,14 +102,29 @@ def explain(name: str, only: tuple[str, ...] = ()) -> Explanation:
     `only` selects layers, losses and functions as in `cases`: layers.ActivationLayer.DZ is that of the first activation
     function, unless one is selected.
     """
+    chosen = [(case, list(_owners(case.subject))) for case in cases(only, judges=[ALL_SIZES])]
+    own = [case for case, owners in chosen if name in owners or name.partition(".")[0] in owners]
+    if not own:
+        owners = sorted({x for _, owners in chosen for x in owners})
+        raise ValueError(f"unknown equation {name!r}; known are those, such as SoftmaxLayer.DZ, of {', '.join(owners)}")
     known: dict[str, None] = {}
-    chosen = cases(only, judges=[ALL_SIZES])
-    for case in sorted(chosen, key=lambda case: case.name not in name):  # those that are likely come first
+    for case in own:
         for check in case.run():
             known[check.name] = None
             if check.name == name:
                 return explained(case.subject, check)
     raise ValueError(f"unknown equation {name!r}; known: {', '.join(sorted(known))}")
+
+
+def _owners(subject: Subject) -> Iterator[str]:
+    """What the names of its equations begin with: a class, a function or a lemma."""
+    if isinstance(subject.thing, str):  # a softmax function
+        yield from (subject.thing, f"{subject.thing}_jacobian")
+    elif not callable(subject.thing):
+        yield subject.name
+    else:
+        with suppress(Exception):  # whatever the code of a user leads to, which a proof reports
+            yield type(subject.thing(*SMALL.values()) if subject.claims is of_layer else subject.thing()).__name__
 
 
 def explained(subject: Subject, check: Check) -> Explanation:
@@ -134,6 +150,7 @@ def _subjects() -> Iterator[Subject]:
     for name, make, *judges in _layers():
         for training in (True, False):
             yield Subject(name, of_layer, partial(made, make, training), is_basic=training, judges=tuple(judges))
+    yield from _of_blocks()
     for name, cls in LOSSES.items():
         yield Subject(name, of_loss, cls, is_basic=True)
         if "label_smoothing" in getattr(cls.__init__, "__annotations__", {}):
@@ -152,6 +169,15 @@ def _layers() -> Iterator[tuple[Any, ...]]:
     yield "ReLU", partial(layers.ActivationDropoutLayer, act="ReLU")
     for arbitrary in (layers.ActivationLayer, layers.ActivationDropoutLayer):
         yield "Activation", partial(arbitrary, act=ArbitraryActivation()), ALL_SIZES
+
+
+def _of_blocks() -> Iterator[Subject]:
+    """Layers of images and tokens, and of layers: with declared sizes, for arbitrary parts, and as they are made."""
+    for name in blocks.DECLARED | blocks.COMPOSITES | blocks.MADE:
+        declared, composites = blocks.DECLARED.get(name, []), blocks.COMPOSITES.get(name, [])
+        yield from (Subject(name, blocks.of_declared, x, judges=(ALL_SIZES,)) for x in declared)
+        yield from (Subject(name, blocks.of_composite, x, judges=(ALL_SIZES,)) for x in composites)
+        yield from (Subject(name, of_layer, x, judges=(SYMPY, NUMBERS)) for x in blocks.MADE.get(name, []))
 
 
 def _of_state() -> Iterator[Subject]:

@@ -1,5 +1,9 @@
 """The layers, of the paper and beyond it: feedforward and backpropagation equations, each on one line."""
 
+from matgrad.layers.composite import EachLayer as EachLayer
+from matgrad.layers.composite import GatedLayer as GatedLayer
+from matgrad.layers.composite import ResidualLayer as ResidualLayer
+from matgrad.layers.composite import SequenceLayer as SequenceLayer
 from matgrad.layers.dropout import ActivationDropoutLayer as ActivationDropoutLayer
 from matgrad.layers.dropout import DropoutLayer as DropoutLayer
 from matgrad.layers.dropout import LinearDropoutLayer as LinearDropoutLayer
@@ -15,3 +19,14 @@ from matgrad.layers.normalization import BatchNormalizationLayer as BatchNormali
 from matgrad.layers.normalization import LayerNormalizationLayer as LayerNormalizationLayer
 from matgrad.layers.normalization import RMSNormalizationLayer as RMSNormalizationLayer
 from matgrad.layers.srelu import SReLULayer as SReLULayer
+from matgrad.layers.tokens import AttentionLayer as AttentionLayer
+from matgrad.layers.tokens import EmbeddingLayer as EmbeddingLayer
+from matgrad.layers.tokens import PositionsLayer as PositionsLayer
+from matgrad.layers.tokens import RotaryLayer as RotaryLayer
+from matgrad.layers.tokens import SinusoidalLayer as SinusoidalLayer
+from matgrad.layers.windows import ConvolutionLayer as ConvolutionLayer
+from matgrad.layers.windows import MaxLayer as MaxLayer
+from matgrad.layers.windows import MaxPoolingLayer as MaxPoolingLayer
+from matgrad.layers.windows import MeanLayer as MeanLayer
+from matgrad.layers.windows import MeanPoolingLayer as MeanPoolingLayer
+from matgrad.layers.windows import WindowsLayer as WindowsLayer

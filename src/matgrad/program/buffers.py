@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from matgrad.program.operations import OPERATIONS
+from matgrad.program.operations import OPERATIONS, STACKS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
 
@@ -23,11 +23,12 @@ class Buffer:
     dtype: str
     name: str = ""
     is_flipped: bool = False  # whether it is stored by columns
+    is_stacked: bool = False  # whether its rows follow each other also where the C++ core pads those of sparse products
 
     @property
-    def kind(self) -> tuple[Shape, str, bool]:
+    def kind(self) -> tuple[Shape, str, bool, bool]:
         """What values have in common that can be in it one after the other."""
-        return self.shape, self.dtype, self.is_flipped
+        return self.shape, self.dtype, self.is_flipped, self.is_stacked
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -83,12 +84,13 @@ class Plan:
         self, program: Program, instructions: Iterable[Instruction] = (), flipped: Collection[Value] = ()
     ) -> None:
         self.program, self.flipped = program, flipped
+        self.stacked = {base(value) for value in program.values if value.operation in STACKS}
         computed = (value for value in program.values if value.kind not in ("source", "view"))
         self.instructions = list(instructions) or [
             Instruction(written=[value], operands=list(map(base, value.operands))) for value in computed
         ]
         self.buffers: dict[Value, Buffer] = {}
-        self.free: dict[tuple[Shape, str, bool], list[Buffer]] = defaultdict(list)
+        self.free: dict[tuple[Shape, str, bool, bool], list[Buffer]] = defaultdict(list)
         # the last instruction that reads the memory of each value; that of an output is read at the end
         self.last_use = dict.fromkeys(program.inputs.values(), -1)  # an input may be replaced without being read
         for i, instruction in enumerate(self.instructions):
@@ -114,8 +116,8 @@ class Plan:
         ]
 
     def _buffer(self, value: Value, name: str = "") -> Buffer:
-        """New memory for a value."""
-        return Buffer(value.shape, value.dtype, name, value in self.flipped)
+        """New memory for a value; what has a name is never padded."""
+        return Buffer(value.shape, value.dtype, name, value in self.flipped, not name and value in self.stacked)
 
     def _choose_buffer(self, i: int, instruction: Instruction, value: Value) -> None:
         """Choose a buffer for a result of instruction i."""
@@ -138,7 +140,7 @@ class Plan:
     def _is_free(self, buffer: Buffer, i: int, instruction: Instruction, value: Value) -> bool:
         """Whether instruction i may write to the buffer: nothing reads it later, and i reads it only in place."""
         held = self.holder.get(buffer)  # None for the home of an output that replaces no input
-        if buffer.kind != self._buffer(value).kind or (held and self.last_use[held] > i):
+        if buffer.kind != self._buffer(value, buffer.name).kind or (held and self.last_use[held] > i):
             return False
         return held is None or instruction.may_overwrite(held, value)
 

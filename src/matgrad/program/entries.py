@@ -76,6 +76,7 @@ class _Symbolic(Recording):
 
 SYMBOLIC = _Symbolic()
 _entries: WeakKeyDictionary[Value, Expression] = WeakKeyDictionary()
+_one_hots: WeakKeyDictionary[Value, dict[str, IndexMatrix]] = WeakKeyDictionary()  # by their numbers of columns
 
 
 def entry_at(value: Value) -> Expression:
@@ -214,11 +215,23 @@ def result(operation: str, *operands: IndexMatrix, **sizes: Any) -> IndexMatrix:
 _ZERO: Any = SYMBOLIC.append("number", (), (), number=0)
 
 
+def _one_hot(x: IndexMatrix, n: Any) -> IndexMatrix:
+    """A matrix of symbols: what is proved holds for every matrix, and so for one_hot(x, n)."""
+    known = _one_hots.setdefault(x.value, {})
+    return known.setdefault(str(size_name(n)), symbols(f"E.{x.value.order}", x.shape[0], n))
+
+
 class IndexBackend(RecorderBackend):
     """The table on matrices of symbolic sizes, where composed operations are recorded as one."""
 
     name, has_sparse = "index notation", False
     locals().update({name: recording_method(name) for name in COMPOSED.keys() - {"call"}})
+
+    def one_hot_product(self, x: Any, W: Any) -> Any:
+        return _one_hot(x, W.shape[0]) @ W
+
+    def one_hot_transposed_product(self, x: Any, G: Any, n: Any) -> Any:
+        return _one_hot(x, n).T @ G
 
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return symbols(f"U.{seed}.{count}.{size_name(m)}.{size_name(n)}", m, n)

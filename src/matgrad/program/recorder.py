@@ -30,11 +30,18 @@ from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.purity import Snapshot, isolated
 from matgrad.program.shapes import BoundSize, Shape, Size, size_name
 from matgrad.program.text import state_name
-from matgrad.sparse.matrix import SparseMatrix, values_of
+from matgrad.sparse.matrix import Operand, SparseMatrix, values_of
 from matgrad.sparse.support import Support
 
 Signature = tuple[Shape, str]  # shape and dtype
-VIEWS = ("transpose", "row_repeat", "column_repeat", "diag")  # which frameworks read from the operand's memory
+VIEWS = (
+    "transpose",
+    "row_repeat",
+    "column_repeat",
+    "diag",
+    "stack",
+    "unstack",
+)  # which frameworks read from the operand's memory
 EXACT = "exact"  # the dtype of matrices that are never bound to numbers
 REAL = (*DTYPES, EXACT)
 
@@ -164,8 +171,8 @@ class RecordedMatrix:
         return self._record("power", self, self._lift(exponent))
 
     def __matmul__(self, other: Any) -> Self:
-        if not isinstance(other, RecordedMatrix) and hasattr(other, "support"):
-            return NotImplemented  # a sparse matrix computes its own products
+        if isinstance(other, Operand):
+            return NotImplemented  # it computes its own products
         backend_of(self, other)
         return self._record("matmul", self, other)
 
@@ -315,6 +322,29 @@ class RecorderBackend(Backend):
 
     def row_repeat(self, x: RecordedMatrix, m: Any) -> Any:
         return x._record("row_repeat", x, m=m)
+
+    def stack(self, X: RecordedMatrix, P: Any) -> Any:
+        return X._record("stack", X, p=as_number(P))
+
+    def unstack(self, U: RecordedMatrix, P: Any) -> Any:
+        return U._record("unstack", U, p=as_number(P))
+
+    def block_product(self, A: RecordedMatrix, B: RecordedMatrix, p: Any) -> Any:
+        return A._record("block_product", A, B, p=as_number(p))
+
+    def block_transposed_product(self, A: RecordedMatrix, B: RecordedMatrix, p: Any) -> Any:
+        return A._record("block_transposed_product", A, B, p=as_number(p))
+
+    def diag_product(self, A: RecordedMatrix, B: RecordedMatrix, p: Any) -> Any:
+        return A._record("diag_product", A, B, p=as_number(p))
+
+    def one_hot_product(self, x: RecordedMatrix, W: RecordedMatrix) -> Any:
+        return x._record("one_hot_product", x, W)
+
+    def one_hot_transposed_product(self, x: RecordedMatrix, G: RecordedMatrix, n: Any) -> Any:
+        return x._record("one_hot_transposed_product", x, G, n=as_number(n))
+
+    gather, scatter = map(_on_support, ("gather", "scatter"))
 
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform", *(like._lift(x) for x in (seed, count)), m=m, n=n)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from matgrad.program.operations import OPERATIONS
+from matgrad.program.operations import OPERATIONS, STACKS
 from matgrad.program.program import EXAMPLES, Program, Value, number
 
+ONES = ("gather", "scatter")  # products with a matrix that is 1 on a support
 PADDED = ("sparse_product", "sparse_transposed_product")
 Uses = Counter[Value]
 Rule = Callable[[Value, Uses], Value | None]  # an equal value that is cheaper, if there is one
@@ -19,7 +20,7 @@ def optimized(program: Program) -> Program:
     """The program after all rules: simplified, then fused, with nothing dead and nothing computed twice."""
     for rules in (SIMPLIFICATIONS, TRANSPOSITIONS, FUSIONS, (contiguous,), ()):
         program = rewritten(program, rules)
-    return with_separate_outputs(program)
+    return with_separate_outputs(with_plain_stacks(program))
 
 
 def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
@@ -51,6 +52,26 @@ def with_separate_outputs(program: Program) -> Program:
         copy = Value("copy", (value,), value.shape, value.dtype, order=end)
         outputs[name] = copy if is_taken or value in unsuitable else value
     return Program(program.inputs, outputs)
+
+
+def with_plain_stacks(program: Program) -> Program:
+    """The program in which every stack, and every unstack, is a view of rows that follow each other in memory.
+
+    A transpose, a repetition, a number, a sparse product or a dense factor of one is copied before it is stacked.
+    """
+    unsuitable = _without_own_memory(program)
+    copies: dict[Value, Value] = {}
+
+    def with_copy(value: Value, result: Value) -> Value:
+        if value.operation not in STACKS:
+            return result
+        (X,), (own,) = value.operands, result.operands
+        if X.operation in STACKS or X not in unsuitable:
+            return result
+        copy = Value("copy", (own,), X.shape, X.dtype, equation=value.equation, order=value.order)
+        return replace(result, operands=(copies.setdefault(X, copy),))
+
+    return program.mapped(with_copy)
 
 
 def with_separate_exchange(program: Program) -> Program:
@@ -126,6 +147,16 @@ def transposed_twice(value: Value, uses: Uses) -> Value | None:
     return value.operands[0].operands[0] if is_twice else None
 
 
+def stacked_twice(value: Value, uses: Uses) -> Value | None:
+    """unstack(stack(X, p), p) = X, stack(unstack(U, p), p) = U, and stack(stack(X, p), r) = stack(X, p·r)"""
+    if value.operation not in STACKS or value.operands[0].operation not in STACKS:
+        return None
+    ((inner,),) = (x.operands for x in value.operands)
+    if tuple(map(int, inner.shape)) == tuple(map(int, value.shape)):
+        return inner
+    return value.derived(value.operation, inner) if value.operands[0].operation == value.operation else None
+
+
 def times_one(value: Value, uses: Uses) -> Value | None:
     """1·X = X"""
     return value.operands[1] if value.operation == "scale" and value.operands[0].number == 1 else None
@@ -139,7 +170,7 @@ def scaled_constant(value: Value, uses: Uses) -> Value | None:
     return None
 
 
-SIMPLIFICATIONS: tuple[Rule, ...] = (transposed_twice, times_one, scaled_constant)
+SIMPLIFICATIONS: tuple[Rule, ...] = (transposed_twice, stacked_twice, times_one, scaled_constant)
 
 
 # -- transpositions: what follows a sparse product stays transposed, with contiguous batches -------------
@@ -214,7 +245,8 @@ def contiguous(value: Value, uses: Uses) -> Value | None:
 
     def readable(x: Value) -> Value:
         is_bound = x.operation == "input" or x.kind == "collective"  # its memory is the caller's: rows are not padded
-        needs_copy = x.kind == "view" or (is_bound and x in _dense_operands(value))
+        is_turned = x.kind == "view" and not (value.operation in ONES and x.operation in STACKS)
+        needs_copy = is_turned or (is_bound and x in _dense_operands(value))
         return replace(x, operation="copy", operands=(x,), name="") if needs_copy else x
 
     return value.derived(value.operation, *map(readable, value.operands))
@@ -222,7 +254,7 @@ def contiguous(value: Value, uses: Uses) -> Value | None:
 
 def _dense_operands(value: Value) -> tuple[Value, ...]:
     """The dense factors of a sparse or sampled product, which are padded in the C++ core."""
-    if _is_of_examples(value) or value.operation in ("transposed_sum", "dense"):
+    if _is_of_examples(value) or value.operation in ("transposed_sum", "dense", *ONES):
         return ()
     return value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
 

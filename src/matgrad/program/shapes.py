@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
+from functools import reduce
+from operator import mul
 from typing import Any, NoReturn
 
 from matgrad.foundation.callers import is_asked_by_user
@@ -96,13 +97,15 @@ class Size:
 
     # -- as a number ----------------------------------------------------------------------------
     __add__, __radd__, __sub__, __rsub__ = map(_of_scalar, ("__add__", "__radd__", "__sub__", "__rsub__"))
-    __rmul__, __truediv__, __rtruediv__ = map(_of_scalar, ("__rmul__", "__truediv__", "__rtruediv__"))
+    __truediv__, __rtruediv__, _scaled = map(_of_scalar, ("__truediv__", "__rtruediv__", "__rmul__"))
     __pow__, __neg__ = map(_of_scalar, ("__pow__", "__neg__"))
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Size):
             return Size(f"{self.name}{TIMES}{other.name}", self.questions)
-        return self.__rmul__(other)
+        return self if isinstance(other, int) and other == 1 else self._scaled(other)
+
+    __rmul__ = __mul__  # the other one is no size
 
     # -- comparisons ----------------------------------------------------------------------------
     def __eq__(self, other: object) -> bool:
@@ -149,18 +152,26 @@ class Size:
 
 
 class BoundSize(int, Size):  # type: ignore[misc]
-    """A size with a name and a number: an int that is printed by its name."""
+    """A size with a name and a number: an int that is printed by its name.
 
-    def __new__(cls, number: int, name: str) -> BoundSize:
+    That of N stacks of P rows is N·P, with P as its `unit`: what is shared out among ranks are whole stacks.
+    """
+
+    def __new__(cls, number: int, name: str, unit: int = 1) -> BoundSize:
         """The size `number` called `name`."""
         return super().__new__(cls, number)
 
-    def __init__(self, number: int, name: str) -> None:
-        self.name = name
+    def __init__(self, number: int, name: str, unit: int = 1) -> None:
+        self.name, self.unit = name, unit
 
-    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]
+    def __mul__(self, other: Any) -> Any:
+        if not isinstance(other, int) or other == 1:
+            return self if isinstance(other, int) else int.__mul__(self, other)
+        return BoundSize(int(self) * int(other), f"{self.name}{TIMES}{size_name(other)}", self.unit * int(other))
+
+    def __getnewargs__(self) -> tuple[int, str, int]:  # type: ignore[override]
         """What a copy is made from."""
-        return int(self), self.name
+        return int(self), self.name, self.unit
 
 
 def size_name(n: Any) -> Any:
@@ -173,6 +184,29 @@ def is_same(m: Any, n: Any) -> bool:
     return m is n or (m == n if isinstance(m, int) and isinstance(n, int) else size_name(m) == size_name(n))
 
 
+def quotient(n: Any, known: Any, end: int = 0) -> Any:
+    """The size m with n = known·m or, if the end is -1, with n = m·known; None if there is none.
+
+    Products of names are ordered: N·P divided by P from its end is N, and cannot be divided by P from its beginning.
+    """
+    if is_same(known, 1):
+        return n
+    if isinstance(n, int) or isinstance(known, int):
+        return _whole_quotient(n, known) if isinstance(n, int) and isinstance(known, int) else None
+    own, names = n.factors, known.factors
+    found, rest = (own[: len(names)], own[len(names) :]) if end == 0 else (own[-len(names) :], own[: -len(names)])
+    return None if found != names else Size(TIMES.join(rest), n.questions) if rest else 1
+
+
+def _whole_quotient(n: int, known: int) -> int | None:
+    """n / known, if it is whole; of N stacks, with their name if that is known."""
+    unit = getattr(n, "unit", 1)
+    if n % known or unit % known:
+        return None if n % known else int(n) // int(known)
+    name, rest = n.name.partition(TIMES)[0], unit // int(known)  # type: ignore[attr-defined]
+    return BoundSize(int(n) // int(known), f"{name}{TIMES}{rest}" if rest > 1 else name, rest)
+
+
 def is_number_of_elements(n: Any) -> bool:
     """Whether a size is the number of stored elements of a sparse matrix."""
     return str(size_name(n)).startswith("nnz(")
@@ -182,8 +216,8 @@ class ShapeRule:
     """The shapes of the operands and, after the arrow, that of the result.
 
     ``m n`` is a matrix, ``()`` a scalar, ``*`` either of them, and ``K D nnz`` a K×D support with nnz positions.
-    A name, or ``*``, stands for the same everywhere in a rule, and 1 stands for itself. Of two rules with
-    ``or`` between them, either will do.
+    A name, or ``*``, stands for the same everywhere in a rule, 1 stands for itself, and ``n·p`` is a product. Of two
+    rules with ``or`` between them, either will do.
     """
 
     def __init__(self, rule: str) -> None:
@@ -213,7 +247,7 @@ class ShapeRule:
         for *patterns, result in self.alternatives:
             sizes = _match(patterns, operands, given)
             if sizes is not None:
-                return sizes["*"] if result == ANY else tuple(sizes[name] for name in result)
+                return sizes["*"] if result == ANY else tuple(_product(sizes, names) for names in result)
         return None
 
 
@@ -224,16 +258,43 @@ def _patterns(rule: str) -> list[Pattern]:
     return [SCALAR if shape.strip() == "()" else tuple(shape.split()) for shape in shapes]
 
 
+def _product(sizes: Mapping[str, Any], names: str) -> Any:
+    """The size that stands in a pattern: that of a name, or a product."""
+    return reduce(mul, (sizes[name] for name in names.split(TIMES)))
+
+
 def _match(patterns: Sequence[Pattern], shapes: Sequence[Shape], given: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the names in the patterns stand for; None if the shapes do not fit."""
     sizes: dict[str, Any] = {"1": 1, **given}
-    fit = len(patterns) == len(shapes) and all(map(_fits, patterns, shapes, repeat(sizes)))
-    return sizes if fit else None
+    if len(patterns) != len(shapes):
+        return None
+    products: list[tuple[list[str], Any]] = []
+    for pattern, shape in zip(patterns, shapes, strict=True):
+        if not _fits(pattern, shape, sizes, products):
+            return None
+    while products:  # each time those of which all factors but one are known
+        left = [x for x in products if sum(name not in sizes for name in x[0]) > 1]
+        if len(left) == len(products) or not all(_divides(*x, sizes) for x in products if x not in left):
+            return None
+        products = left
+    return sizes
 
 
-def _fits(pattern: Pattern, shape: Shape, sizes: dict[str, Any]) -> bool:
-    """Whether a shape fits a pattern and the sizes found so far; its own sizes are added to those."""
+def _fits(pattern: Pattern, shape: Shape, sizes: dict[str, Any], products: list[tuple[list[str], Any]]) -> bool:
+    """Whether a shape fits a pattern and the sizes found so far; its own sizes are added to those, or to `products`."""
     if pattern == ANY:
         first = sizes.setdefault("*", shape)
         return len(shape) in (0, 2) and len(first) == len(shape) and all(map(is_same, first, shape))
-    return len(pattern) == len(shape) and all(map(is_same, map(sizes.setdefault, pattern, shape), shape))
+    products += [(names.split(TIMES), n) for names, n in zip(pattern, shape, strict=False) if TIMES in names]
+    pairs = [(name, n) for name, n in zip(pattern, shape, strict=False) if TIMES not in name]
+    return len(pattern) == len(shape) and all(is_same(sizes.setdefault(name, n), n) for name, n in pairs)
+
+
+def _divides(names: list[str], n: Any, sizes: dict[str, Any]) -> bool:
+    """Whether n is the product of these sizes, of which one may be unknown: it is added to those."""
+    place = next((k for k, name in enumerate(names) if name not in sizes), len(names))
+    for name in names[:place]:
+        n = None if n is None else quotient(n, sizes[name])
+    for name in reversed(names[place + 1 :]):
+        n = None if n is None else quotient(n, sizes[name], -1)
+    return n is not None and is_same(sizes.setdefault(names[place], n) if place < len(names) else 1, n)

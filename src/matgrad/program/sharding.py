@@ -13,6 +13,7 @@ its shapes become those of the rank.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,7 +22,7 @@ from enum import Enum
 from matgrad.distributed.group import part
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import EXAMPLES, Program, Value
-from matgrad.program.shapes import BoundSize, Pattern, Shape, Size, is_number_of_elements, size_name
+from matgrad.program.shapes import TIMES, BoundSize, Pattern, Shape, Size, is_number_of_elements, size_name
 
 
 class Placement(Enum):
@@ -115,7 +116,7 @@ class _Sharder:
         """The ways to share out an operation, one for each size by which an operand is."""
         operation = OPERATIONS[value.operation]
         *operands, result = operation.shapes.patterns(*(x.shape for x in value.operands), value.shape)
-        names = [x[AXES.index(place)] for x, place in zip(operands, places, strict=True) if place in AXES]
+        names = [_first(x[AXES.index(place)]) for x, place in zip(operands, places, strict=True) if place in AXES]
         for name in dict.fromkeys(names):
             shared = {"K", "nnz"} if value.kind == "sparse" and name in ("K", "nnz") else {name}
             needed = [place for x in operands if (place := _shared_out(x, shared))]
@@ -124,8 +125,22 @@ class _Sharder:
                 to = SUM if operation.over else None
             triples = zip(operands, places, needed, strict=False)
             is_moved = any(place != need for x, place, need in triples if len(x) == 3)  # which a support cannot be
-            if to and len(needed) == len(operands) and operation.kind != "other" and name != "1" and not is_moved:
+            is_shared = to and len(needed) == len(operands) and operation.kind != "other" and name != "1"
+            if to and is_shared and not is_moved and self._is_divided(value, shared):
                 yield needed, to
+
+    def _is_divided(self, value: Value, names: set[str]) -> bool:
+        """Whether all matrices that have a size with one of these names are shared out in the same units of it."""
+        shapes, rule = [*(x.shape for x in value.operands), value.shape], OPERATIONS[value.operation].shapes
+        sizes = rule.sizes(value.shape, shapes[:-1]) or {}
+        units = set()
+        for pattern, shape in zip(rule.patterns(*shapes), shapes, strict=True):
+            for name, n in zip(pattern, shape, strict=True) if len(pattern) == 2 else ():
+                first, *others = name.split(TIMES)
+                if first in names and not is_number_of_elements(n):
+                    unit, rest = getattr(n, "unit", 1), math.prod(int(sizes[other]) for other in others)
+                    units.add(unit // rest if unit % rest == 0 and n >= self.size * unit else None)
+        return len(units) <= 1 and None not in units
 
     def _made(self, value: Value, choice: Choice) -> tuple[Value, Placement]:
         """The value from operands that are placed so."""
@@ -157,8 +172,10 @@ class _Sharder:
         if value.kind not in ("view", "elementwise"):
             return None
         *operands, result = OPERATIONS[value.operation].shapes.patterns(*(x.shape for x in value.operands), value.shape)
-        name = result[AXES.index(placement)]
-        places = [AXES[x.index(name)] if name in x else WHOLE for x in operands]
+        name = _first(result[AXES.index(placement)])
+        places = [place for x in operands if (place := _shared_out(x, {name}))]
+        if len(places) < len(operands) or not self._is_divided(value, {name}):
+            return None
         parts = tuple(map(self.at, value.operands, places))
         return replace(self.own[value][0], operands=parts, shape=self._shape(value, placement), name="")
 
@@ -175,11 +192,12 @@ class _Sharder:
         n = value.shape[axis]
         if is_number_of_elements(n):  # those of the rank's rows of a support
             return value.shape
-        if n < self.size:
+        unit = getattr(n, "unit", 1)
+        if n < self.size * unit:
             what = value.name or value.operation
             raise ValueError(f"{what} has {n} {placement.value}, expected at least one for each of {self.size} ranks")
         rows = part(n, self.rank, self.size)
-        own = BoundSize(rows.stop - rows.start, f"{size_name(n)}/{self.size}")
+        own = BoundSize(rows.stop - rows.start, f"{size_name(n)}/{self.size}", unit)
         return (*value.shape[:axis], own, *value.shape[axis + 1 :])
 
 
@@ -206,12 +224,19 @@ def _check(program: Program, placements: Mapping[str, Placement]) -> None:
 def _shared_out(pattern: Pattern, names: set[str]) -> Placement | None:
     """How an operand or a result of this pattern is placed if sizes with these names are shared out; None if it cannot.
 
-    A support can be shared out by its rows, together with its elements.
+    A support can be shared out by its rows, together with its elements, and a product of sizes by the first of them.
     """
     if len(pattern) == 3:
         return ROWS if "K" in names else None if "D" in names else WHOLE
-    axes = [axis for axis, name in enumerate(pattern) if name in names]
+    if not names.isdisjoint(other for name in pattern for other in name.split(TIMES)[1:]):
+        return None
+    axes = [axis for axis, name in enumerate(pattern) if _first(name) in names]
     return WHOLE if not axes else AXES[axes[0]] if len(axes) == 1 else None
+
+
+def _first(name: str) -> str:
+    """The first size of a product."""
+    return name.partition(TIMES)[0]
 
 
 Placements = dict[str, Placement]  # by the names of inputs; others are WHOLE

@@ -22,12 +22,17 @@ def erdos_renyi_densities(sizes: Sequence[int], overall: float, power: float = 1
     weights than large ones, as in SET and RigL, the more so the larger the power; with power 0 all densities
     are equal. A layer whose density would exceed 1 is dense, and the other layers share the rest.
     """
-    check_density("overall density", overall)
-    check_number("power", power)
     for position, size in enumerate(sizes, start=1):
         if check_size(f"layer size {position}", size) > LARGEST:
             raise ValueError(f"layer size {position}: expected at most {LARGEST}, found a larger one")
-    D, K = np.array(sizes[:-1], dtype=float), np.array(sizes[1:], dtype=float)
+    return divided_densities(sizes[:-1], sizes[1:], overall, power)
+
+
+def divided_densities(inputs: Sequence[int], outputs: Sequence[int], overall: float, power: float = 1.0) -> list[float]:
+    """The same for layers with these numbers of inputs and outputs."""
+    check_density("overall density", overall)
+    check_number("power", power)
+    D, K = np.array(inputs, dtype=float), np.array(outputs, dtype=float)
     weights, ratios = D * K, (D + K) / (D * K)
     densities = np.ones(len(weights))
     free = np.full(len(weights), overall < 1)  # the layers that are not dense

@@ -18,10 +18,11 @@ from matgrad.sparse.backend import SparseBackend
 from matgrad.sparse.support import Support, elements
 
 
-class _Operand:
-    """What a sparse matrix and its transpose share: products with dense matrices."""
+class Operand:
+    """What is good for products with dense matrices only, as a sparse matrix and its transpose."""
 
     __array_ufunc__ = None  # so that NumPy's operators defer to ours
+    _op_priority = 100  # and SymPy's
 
     support: Support
     values: Array
@@ -44,7 +45,7 @@ class _Operand:
         raise TypeError("a sparse matrix is not an array: use its values, or to_dense()")
 
 
-class SparseMatrix(_Operand):
+class SparseMatrix(Operand):
     """W, a K×D matrix that is 0 outside its support.
 
     `values`, a 1×nnz matrix of any backend, has its elements row by row; they may be 0. It supports
@@ -103,7 +104,7 @@ class SparseMatrix(_Operand):
 
     def __matmul__(self, B: Array) -> Array:
         """W B, K×N, for a D×N matrix B; of two sparse matrices, the left one becomes dense"""
-        if isinstance(B, _Operand):
+        if isinstance(B, Operand):
             return self.to_dense() @ B
         return self._backend(B).sparse_product(self.support, self.values, B)
 
@@ -165,7 +166,7 @@ class WatchedSparseMatrix(SparseMatrix):
         return 0 * self
 
 
-class TransposedSparseMatrix(_Operand):
+class TransposedSparseMatrix(Operand):
     """Wᵀ, a D×K matrix that supports only products."""
 
     def __init__(self, W: SparseMatrix) -> None:
@@ -205,7 +206,7 @@ def restricted(X: Array, support: Support) -> SparseMatrix:
 
 def _scalar(c: Any) -> Scalar:
     """c, after a check that it is a number or a 0-d array."""
-    if isinstance(c, _Operand) or tuple(getattr(c, "shape", ())) != ():
+    if isinstance(c, Operand) or tuple(getattr(c, "shape", ())) != ():
         raise TypeError(f"expected a scalar as factor of a sparse matrix, found {type(c).__name__}; use hadamard")
     return as_number(c)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate, chain, pairwise, repeat, zip_longest
@@ -25,10 +26,19 @@ from matgrad.layers import (
 )
 from matgrad.layers.dropout import RENEWALS, LinearDropoutLayer, add_dropout
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.sparse.densities import format_density, layer_densities, parse_densities, random_support
+from matgrad.sparse.densities import (
+    ErdosRenyi,
+    divided_densities,
+    erdos_renyi_rule,
+    format_density,
+    layer_densities,
+    parse_densities,
+    random_support,
+)
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support, as_support
 from matgrad.specifications.parsing import Items, at_position, create, lookup, parse_call, parse_numbers, split_items
+from matgrad.specifications.shaped import SHAPED, output_shape, parse_shape
 
 LAYERS: dict[str, type[Layer]] = {
     "Linear": LinearLayer,
@@ -75,24 +85,31 @@ def create_model(
     }
     if unknown := {*per_layer["values of renew"]} - {*RENEWALS}:
         raise ValueError(f"renew: expected 'step' or 'epoch', found {unknown.pop()!r}")
+    items = split_items(layers, "layer")
+    kinds = _kinds(items)
+    rule = erdos_renyi_rule(densities)
+    is_divided = rule is not None and _is_shaped(kinds)  # after the sizes of all layers are known
     if supports is None:
-        fractions = layer_densities(1 if densities is None else densities, parse_numbers(sizes, "layer size"))
+        given = 1 if densities is None or is_divided else densities
+        fractions = layer_densities(given, [] if _is_shaped(kinds) else parse_numbers(sizes, "layer size"))
         per_layer["densities"] = fractions
     else:
         per_layer["supports"] = [None if S is None else as_support(S) for S in supports]  # of which none serves all
         fractions = [1.0 if S is None else S.density or 1.0 for S in per_layer["supports"]]  # an empty one fails below
     per_layer["layer weights"] = split_items(weights, "layer weights")
     check_bytes(model_bytes(layers, sizes, fractions), f"the model with sizes {sizes}")
-    items = split_items(layers, "layer")
-    kinds = _kinds(items)
     *settings, distributions = (
         chain(values, repeat(None if what == "supports" else values[0])) for what, values in per_layer.items()
     )
     rows = zip(*settings, strict=False)
     M = MultilayerPerceptron()
-    for position, (item, kind, (D, K)) in enumerate(zip(items, kinds, _sizes(kinds, sizes), strict=True), start=1):
+    shape, *numbers = _checked_sizes(kinds, sizes)
+    outputs = iter(numbers)
+    for position, (item, kind) in enumerate(zip(items, kinds, strict=True), start=1):
         with at_position("layer", position):
-            M.layers.append(_create_layer(item, kind, D, K, rows))
+            K = next(outputs) if _has_size(kind) else math.prod(shape)
+            M.layers.append(_create_layer(item, kind, shape, K, rows))
+            shape = shape if getattr(kind, "keeps_size", False) else output_shape(M.layers[-1])
             for _, part in M.layers[-1].walk():
                 if isinstance(part, LinearLayer):
                     part.set_weights(next(distributions))
@@ -101,13 +118,26 @@ def create_model(
         if len(values) not in (n, n if what == "supports" else 1):
             expected = n if what == "supports" else f"1 or {n}"
             raise ValueError(f"expected {expected} {what} for {n} linear layers, found {len(values)}")
+    if rule is not None and is_divided:
+        _divide(M, rule, per_layer["layer weights"])
     set_optimizers(M, optimizers)
     return M.to("auto")
+
+
+def _divide(M: MultilayerPerceptron, rule: ErdosRenyi, weights: Sequence[str]) -> None:
+    """Divide the density of a model among its linear layers, and draw their weights again."""
+    layers = M.linear_layers()
+    inputs, outputs = [x.input_size for x in layers], [x.output_size for x in layers]
+    M.set_densities(divided_densities(inputs, outputs, rule.density, rule.power))
+    for layer, distribution in zip(layers, weights if len(weights) > 1 else len(layers) * [*weights], strict=True):
+        layer.set_weights(distribution)
 
 
 def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
     """About as many bytes as `create_model` takes: for weights, momentum and indices, and to draw the largest layer."""
     kinds, fractions = _kinds(split_items(layers, "layer")), parse_densities(densities)
+    if _is_shaped(kinds):
+        return 0  # layers of shapes ask by themselves before they take memory
     pairs = [pair for kind, pair in zip(kinds, _sizes(kinds, sizes), strict=True) if _has_size(kind)]
     if len(fractions) != len(pairs):  # one for all, or layers whose parts have their own
         fractions = [max(fractions)] * len(pairs)
@@ -119,16 +149,30 @@ def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
     return kept + max(drawn)
 
 
-def _sizes(kinds: list[type], sizes: Items) -> list[tuple[int, int]]:
-    """The number of inputs and outputs (D, K) of each layer."""
-    numbers = parse_numbers(sizes, "layer size")
-    if len(numbers) != (expected := 1 + sum(map(_has_size, kinds))):
+def _checked_sizes(kinds: list[Any], sizes: Items) -> list[Any]:
+    """The shape of the input, and the sizes of the layers that have one in the list."""
+    items = split_items(sizes, "layer size")
+    shape = parse_shape(items[0]) if _is_shaped(kinds) and items else ()
+    first, *rest = parse_numbers(["1", *items[1:]] if shape else items, "layer size") or [0]
+    found = [shape or (first,), *rest]
+    if len(found) != (expected := 1 + sum(map(_has_size, kinds))):
         raise ValueError(
             f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
-            f"one per layer), found {len(numbers)}: {sizes}"
+            f"one per layer), found {len(found)}: {sizes}"
         )
-    rest = iter([check_size(f"layer size {position}", n) for position, n in enumerate(numbers, start=1)])
-    features = next(rest)
+    check_size("layer size 1", first)
+    return found[:1] + [check_size(f"layer size {position}", n) for position, n in enumerate(found[1:], start=2)]
+
+
+def _is_shaped(kinds: list[Any]) -> bool:
+    """Whether the specification of a layer carries a shape."""
+    return any(not isinstance(kind, type) for kind in kinds)
+
+
+def _sizes(kinds: list[type], sizes: Items) -> list[tuple[int, int]]:
+    """The number of inputs and outputs (D, K) of each layer."""
+    (features,), *numbers = _checked_sizes(kinds, sizes)
+    rest = iter(numbers)
     return [*pairwise(accumulate(kinds, lambda D, kind: next(rest) if _has_size(kind) else D, initial=features))]
 
 
@@ -149,7 +193,7 @@ def count_linear(layers: Items) -> int:
 
 def _has_size(kind: type) -> bool:
     """Whether a layer of this kind, or with this activation function, has a size of its own in the list of sizes."""
-    return not getattr(kind, "keeps_size", False)
+    return isinstance(kind, type) and not getattr(kind, "keeps_size", False)
 
 
 def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
@@ -158,8 +202,9 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     If a layer is sparse, also the `densities`, but not the supports. It is an error if the settings of a user's layer,
     or the parts of any layer, differ from those that its specification makes.
     """
-    linear = M.linear_layers()
-    sizes = [M.layers[0].input_size, *(layer.output_size for layer in M.layers if not layer.keeps_size)]
+    linear, first = M.linear_layers(), M.layers[0]
+    start = "x".join(map(str, getattr(first, "input_shape", (first.input_size,))))
+    sizes = [start, *(x.output_size for x in M.layers if not (x.keeps_size or hasattr(x, "output_shape")))]
     rates, renewals = zip(*map(_dropout, linear), strict=True) if linear else (("0",), ("step",))
     renewed = {renew for rate, renew in zip(rates, renewals, strict=True) if rate} or {"step"}
     densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
@@ -206,7 +251,10 @@ def _check_specification(name: str, layer: Layer) -> None:
     rows = ((*dropout, None) for dropout in chain(dropouts, repeat((0.0, "step"))))
     try:
         with own_generator():
-            made = _create_layer(specification, type(layer), layer.input_size, layer.output_size, rows)
+            name_of_kind = parse_call(specification).name
+            kind = type(layer) if name_of_kind in LAYERS else SHAPED.get(name_of_kind, type(layer))
+            shape = getattr(layer, "input_shape", (layer.input_size,))
+            made = _create_layer(specification, kind, shape, layer.output_size, rows)
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
     for found, expected in zip_longest(_settings(layer), _settings(made), fillvalue="nothing"):
@@ -222,15 +270,17 @@ def _settings(layer: Layer) -> Iterator[str]:
         yield f"{f'part {name}' if name else 'a layer'} {part.specification()} with {values}"
 
 
-def _create_layer(item: str, kind: type[Any], D: int, K: int, rows: Iterator[Sequence[Any]]) -> Layer:
+def _create_layer(item: str, kind: Any, shape: tuple[int, ...], K: int, rows: Iterator[Sequence[Any]]) -> Layer:
     """The layer, or the activation layer with the activation function, that the item names.
 
     For the layer and its linear parts, in this order, a row has a dropout rate, when dropout is renewed, and a support
     or a density.
     """
-    is_activation, options = issubclass(kind, ActivationFunction), {}
-    made = ActivationLayer if is_activation else kind
-    if issubclass(made, LinearLayer):
+    is_shaped = not isinstance(kind, type)
+    is_activation, options = not is_shaped and issubclass(kind, ActivationFunction), {}
+    made, D = ActivationLayer if is_activation else kind, math.prod(shape)
+    if not is_shaped and issubclass(made, LinearLayer):
+        check_bytes(8 * D * K if len(shape) > 1 else 0, item)
         rate, renew, sparsity = next(rows)
         if (support := _support(sparsity, K, D)) is not None:
             options["support"] = support
@@ -238,6 +288,8 @@ def _create_layer(item: str, kind: type[Any], D: int, K: int, rows: Iterator[Seq
             options |= {"dropout": rate, "renew": renew}
     if is_activation:
         layer: Layer = made(D, K, item, **options)
+    elif is_shaped:
+        layer = create(item, SHAPED, "layer", shape)
     else:
         layer = create(item, {parse_call(item).name: made}, "layer", D, K, **options)
     for _, part in layer.walk():
@@ -258,11 +310,11 @@ def _support(item: float | Support | None, K: int, D: int) -> Support | None:
     return item if item is None or isinstance(item, Support) else random_support(K, D, item)
 
 
-def _kinds(items: list[str]) -> list[type]:
+def _kinds(items: list[str]) -> list[Any]:
     """The class of each layer, or of its activation function."""
     check_count(len(items), MOST_LAYERS, "layers", "layers")
-    kinds: list[type] = []
+    kinds: list[Any] = []
     for position, item in enumerate(items, start=1):
         with at_position("layer", position):
-            kinds.append(lookup(parse_call(item).name, {**LAYERS, **ACTIVATIONS}, "layer"))
+            kinds.append(lookup(parse_call(item).name, {**SHAPED, **LAYERS, **ACTIVATIONS}, "layer"))
     return kinds

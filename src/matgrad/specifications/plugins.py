@@ -22,24 +22,18 @@ from matgrad.specifications.origins import PLUGINS, Plugin, plugin_of
 from matgrad.specifications.parsing import stem
 from matgrad.weight_initializers import INITIALIZERS
 
-# what a plugin may define: a base class, the classes by name, and the ending that the names leave out
-REGISTRIES: tuple[tuple[type, dict, str], ...] = (
-    (Layer, LAYERS, "Layer"),
-    (ActivationFunction, ACTIVATIONS, "Activation"),
-    (LossFunction, LOSSES, "Loss"),
-    (Prune, PRUNERS, "Prune"),
-    (Grow, GROWERS, "Grow"),
-    (Callback, METHODS, "Callback"),
-)
-SPACES: tuple[tuple[str, tuple[dict[str, Any], ...]], ...] = (  # in each of which a name means one thing
-    ("layer or activation function", (LAYERS, ACTIVATIONS)),
-    ("loss", (LOSSES,)),
-    ("rule of pruning", (PRUNERS,)),
-    ("rule of growing", (GROWERS,)),
-    ("method", (METHODS,)),
-    ("optimizer", (OPTIMIZERS,)),
-    ("learning rate scheduler", (SCHEDULERS,)),
-    ("weight initializer", (INITIALIZERS,)),
+# a kind, in which a name means one thing; what is known by name; and what a plugin may define: classes with a base,
+# and the ending that their names leave out
+REGISTRIES: tuple[tuple[str, dict[str, Any], type | None, str], ...] = (
+    ("layer or activation function", LAYERS, Layer, "Layer"),
+    ("layer or activation function", ACTIVATIONS, ActivationFunction, "Activation"),
+    ("loss", LOSSES, LossFunction, "Loss"),
+    ("rule of pruning", PRUNERS, Prune, "Prune"),
+    ("rule of growing", GROWERS, Grow, "Grow"),
+    ("method", METHODS, Callback, "Callback"),
+    ("optimizer", OPTIMIZERS, None, ""),
+    ("learning rate scheduler", SCHEDULERS, None, ""),
+    ("weight initializer", INITIALIZERS, None, ""),
 )
 
 
@@ -65,7 +59,7 @@ def load_plugin(path: str | Path, *, changed: bool = False) -> ModuleType:
     except Exception as error:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         raise ValueError(f"{name}: {kind}{error}") from error
-    for registry in (registry for _, registries in SPACES for registry in registries):
+    for _, registry, *_ in REGISTRIES:
         for word in [word for word, x in registry.items() if plugin.is_same(plugin_of(x))]:
             del registry[word]
     for registry, word, thing in claims:
@@ -84,39 +78,42 @@ def _executed(file: Path, content: bytes, name: str) -> tuple[ModuleType, list[C
     """
     module = ModuleType(name)
     module.__file__ = str(file.absolute())
-    registries = [registry for _, registries in SPACES for registry in registries]
-    before, previous = [dict(registry) for registry in registries], sys.modules.get(name)
+    before, previous = [(registry, dict(registry)) for _, registry, *_ in REGISTRIES], sys.modules.get(name)
     sys.modules[name] = module
     try:
         exec(compile(content, file, "exec"), vars(module))
-        after = [dict(registry) for registry in registries]
+        after = [dict(registry) for registry, _ in before]
     except BaseException:
         del sys.modules[name]
         if previous is not None:
             sys.modules[name] = previous
         raise
     finally:
-        for registry, known in zip(registries, before, strict=True):
+        for registry, known in before:
             registry.clear()
             registry.update(known)
     own = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == name]
-    claims = [(names, stem(cls, end), cls) for base, names, end in REGISTRIES for cls in own if issubclass(cls, base)]
+    bases = [(registry, base, end) for _, registry, base, end in REGISTRIES if base is not None]
+    claims = [(registry, stem(cls, end), cls) for registry, base, end in bases for cls in own if issubclass(cls, base)]
     if not claims:
-        bases = ", ".join(base.__name__ for base, *_ in REGISTRIES)
-        raise ValueError(f"no class in it derives from one of {bases}")
-    for registry, known, now in zip(registries, before, after, strict=True):
+        raise ValueError(f"no class in it derives from one of {', '.join(base.__name__ for _, base, _ in bases)}")
+    for (registry, known), now in zip(before, after, strict=True):
         claims += [(registry, word, x) for word, x in now.items() if known.get(word) is not x]
+    if wrong := [word for _, word, x in claims if not callable(x)]:
+        raise ValueError(f"{wrong[0]!r}: expected a class")
     return module, claims
 
 
 def _check_names(claims: list[Claim], plugin: Plugin) -> None:
     """Raise if a name that a plugin claims means something else: in the package, another plugin, or the same one."""
-    for kind, registries in SPACES:
-        known = [item for registry in registries for item in registry.items()]
-        taken = {word: x for word, x in known if not plugin.is_same(plugin_of(x))}
-        for registry, word, thing in claims:
-            if any(registry is x for x in registries) and taken.setdefault(word, thing) is not thing:
-                other, owner = taken[word], plugin_of(taken[word])
-                whose = "the package" if owner is None else str(owner.path)
-                whose = f"this file, {other.__qualname__}," if other.__module__ == thing.__module__ else whose
-                raise ValueError(f"there is a {kind} {word!r} in {whose} already; rename {thing.__qualname__}")
+    known = [(kind, word, x) for kind, registry, *_ in REGISTRIES for word, x in registry.items()]
+    taken = {(kind, word): x for kind, word, x in known if not plugin.is_same(plugin_of(x))}
+    for registry, word, thing in claims:
+        kind = next(kind for kind, names, *_ in REGISTRIES if names is registry)
+        other: Any = taken.setdefault((kind, word), thing)
+        if other is not thing:
+            owner = plugin_of(other)
+            whose = "the package" if owner is None else str(owner.path)
+            if getattr(other, "__module__", None) == thing.__module__:
+                whose = f"this file, {other.__qualname__},"
+            raise ValueError(f"there is a {kind} {word!r} in {whose} already; rename {thing.__qualname__}")

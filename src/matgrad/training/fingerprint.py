@@ -18,6 +18,7 @@ from matgrad.engines.engine import Batches
 from matgrad.foundation.machine import versions
 from matgrad.layers.state import flattened
 from matgrad.sparse.support import Support
+from matgrad.specifications.origins import plugin_of
 
 if TYPE_CHECKING:
     from matgrad.training.run import Training
@@ -65,9 +66,10 @@ def _fingerprint_of_data(data: DataLoader) -> dict[str, str]:
 
 
 def _named(callback: Callback) -> str:
-    """The name of a callback; of one of the package, with its settings."""
-    is_builtin = type(callback).__module__.startswith("matgrad.")
-    return repr(callback) if is_builtin and not isinstance(callback, Statistics) else type(callback).__name__
+    """The name of a callback; of one of the package with its settings, and of one of a plugin with the hash of that."""
+    is_builtin, plugin = type(callback).__module__.startswith("matgrad."), plugin_of(type(callback))
+    name = repr(callback) if is_builtin and not isinstance(callback, Statistics) else type(callback).__name__
+    return name if plugin is None else f"{name} with the SHA-256 {plugin.sha256[:16]}"
 
 
 def _arrays(data: DataLoader) -> dict[str, Any]:

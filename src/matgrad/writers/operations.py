@@ -35,7 +35,6 @@ from matgrad.writers.tensors import (
     indices,
     keys,
     lift,
-    positions,
 )
 
 HALF = Fraction(1, 2)
@@ -118,21 +117,6 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return x.map(lambda e: e * (1 + tanh(c * (e + functions.exact(0.044715) * e * e * e))) / 2)
 
 
-def leaky_relu(x: Tensor, negative_slope: Any = 0.01) -> Tensor:
-    """x if x > 0, otherwise c·x"""
-    return by_sign(x, lambda e, s, c: e * s + c * e * (1 - s), negative_slope)
-
-
-def elu(x: Tensor, alpha: Any = 1.0) -> Tensor:
-    """x if x > 0, otherwise α·(e^x - 1)"""
-    return by_sign(x, lambda e, s, a: e * s + a * (exp(e) - 1) * (1 - s), alpha)
-
-
-def softplus_(x: Tensor, beta: Any = 1, threshold: float = 20) -> Tensor:
-    """log(1 + e^βx) / β"""
-    return (x * beta).map(softplus) / beta
-
-
 def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Between two numbers."""
     x = lift(x) if min is None else lift(x).map(greatest, min)
@@ -160,11 +144,6 @@ def compared(
     return Tensor((a if a.is_index else b).dims, {(): f(as_expression(1 if a.is_index else -1))}, is_bool=True)
 
 
-def not_before(j: Index, i: Index) -> Expression:
-    """[j ≥ i]"""
-    return order(i, j, 0)
-
-
 def same(i: Index, j: Index) -> Expression:
     """[i = j]"""
     if i.size != j.size:
@@ -172,18 +151,18 @@ def same(i: Index, j: Index) -> Expression:
     return delta(i, j)
 
 
-def is_zero(e: Expression) -> Expression:
-    """[e = 0]"""
-    return 1 - positive(e) - positive(-e)
+def not_zero(e: Expression) -> Expression:
+    """[e > 0] + [-e > 0]"""
+    return positive(e) + positive(-e)
 
 
 COMPARISONS: dict[str, Callable[[Any, Any], Tensor]] = {
-    "gt": lambda x, y: compared(x, y, positive, lambda i, j: 1 - not_before(j, i)),
-    "lt": lambda x, y: compared(x, y, lambda e: positive(-e), lambda i, j: 1 - not_before(i, j)),
-    "ge": lambda x, y: compared(x, y, lambda e: 1 - positive(-e), not_before),
-    "le": lambda x, y: compared(x, y, lambda e: 1 - positive(e), lambda i, j: not_before(j, i)),
-    "eq": lambda x, y: compared(x, y, is_zero, same),
-    "ne": lambda x, y: compared(x, y, lambda e: 1 - is_zero(e), lambda i, j: 1 - same(i, j)),
+    "gt": lambda x, y: compared(x, y, positive, lambda i, j: order(j, i, 1)),
+    "lt": lambda x, y: compared(x, y, lambda e: positive(-e), lambda i, j: order(i, j, 1)),
+    "ge": lambda x, y: compared(x, y, lambda e: 1 - positive(-e), lambda i, j: order(j, i, 0)),
+    "le": lambda x, y: compared(x, y, lambda e: 1 - positive(e), lambda i, j: order(i, j, 0)),
+    "eq": lambda x, y: compared(x, y, lambda e: 1 - not_zero(e), same),
+    "ne": lambda x, y: compared(x, y, not_zero, lambda i, j: 1 - same(i, j)),
 }
 
 
@@ -207,12 +186,6 @@ def tril(x: Any, diagonal: int = 0) -> Tensor:
     return Tensor(x.dims, {k: e * order(j, i, -diagonal) for k, e in x.data.items()}, x.is_bool)
 
 
-def triu(x: Any, diagonal: int = 0) -> Tensor:
-    """Zeros below a diagonal."""
-    x = lift(x)
-    return Tensor(x.dims, (x - tril(x, diagonal - 1)).data, x.is_bool)
-
-
 # -- reductions ----------------------------------------------------------------------------------
 
 
@@ -231,20 +204,10 @@ def norm(x: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, ord: Any
     raise UnsupportedError(f"the norm {p}")
 
 
-def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """log Σ e^x"""
-    return x.map(exp).sum(dim, keepdim).map(log)
-
-
 def softmax(x: Tensor, dim: int = -1, _stacklevel: int = 3) -> Tensor:
     """e^x / Σ e^x"""
     e = x.map(exp)
     return e / e.sum(dim, True)
-
-
-def log_softmax(x: Tensor, dim: int = -1, _stacklevel: int = 3) -> Tensor:
-    """x - log Σ e^x"""
-    return x - logsumexp(x, dim, True)
 
 
 def cumsum(x: Tensor, dim: int) -> Tensor:
@@ -293,25 +256,13 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     return result.sum(gone) if gone else result
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x·wᵀ + b"""
-    return x @ weight.swapped() if bias is None else x @ weight.swapped() + bias
-
-
-def rms_norm(x: Tensor, shape: Sequence[Any], weight: Any = None, eps: Any = None) -> Tensor:
-    """x / √(mean x² + ε)·w"""
+def normalized(x: Tensor, shape: Sequence[Any], weight: Any, bias: Any, eps: Any, centered: bool) -> Tensor:
+    """(x - μ) / √(σ² + ε)·w + b, or without μ"""
     if eps is None:
         raise UnsupportedError("rms_norm without eps, which depends on the dtype")
     dims = list(range(-len(shape), 0))
-    y = x * ((x * x).mean(dims, True) + eps).map(FUNCTIONS["rsqrt"])
-    return y if weight is None else y * weight
-
-
-def layer_norm(x: Tensor, shape: Sequence[Any], weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Tensor:
-    """(x - μ) / √(σ² + ε)·w + b"""
-    dims = list(range(-len(shape), 0))
-    s = (var(x, dims, correction=0, keepdim=True) + eps).map(FUNCTIONS["rsqrt"])
-    y = (x - x.mean(dims, True)) * s
+    d = x - x.mean(dims, True) if centered else x
+    y = d * ((d * d).mean(dims, True) + eps).map(FUNCTIONS["rsqrt"])
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
@@ -326,10 +277,10 @@ def reduced(x: Tensor, reduction: str) -> Tensor:
     return x if reduction == "none" else x.sum() if reduction == "sum" else x.mean()
 
 
-def nll_loss(x: Tensor, t: Tensor, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
-    """-x_t"""
-    d = 0 if len(x.dims) == 1 else 1
-    return reduced(-squeezed(gather(x, d, t.unsqueeze(d)), d), reduction)
+def picked(y: Tensor, t: Tensor) -> Tensor:
+    """-Σ_k t_k·y_k, for labels or distributions t, over the dimension of classes"""
+    d = 0 if len(y.dims) == 1 else 1
+    return -squeezed(gather(y, d, t.unsqueeze(d)), d) if t.is_index else -(y * t).sum(d)
 
 
 def squeezed(x: Tensor, d: int) -> Tensor:
@@ -340,21 +291,14 @@ def squeezed(x: Tensor, d: int) -> Tensor:
 def cross_entropy(
     x: Tensor, t: Tensor, ignore_index: int = -100, reduction: str = "mean", label_smoothing: Any = 0.0
 ) -> Tensor:
-    """-Σ_k t_k·log softmax(x)_k, for labels or distributions t"""
+    """-Σ_k t_k·log softmax(x)_k"""
     d = 0 if len(x.dims) == 1 else 1
-    y = log_softmax(x, d)
-    of_labels = -squeezed(gather(y, d, t.unsqueeze(d)), d) if t.is_index else -(y * t).sum(d)
+    y = OPERATIONS["log_softmax"](x, d)
+    losses = picked(y, t)
     if label_smoothing:
         uniform = -y.mean(d) if t.is_index else -y.mean(d) * t.sum(d)
-        of_labels = of_labels * (1 - lift(label_smoothing)) + uniform * label_smoothing
-    if t.is_index or reduction != "mean":
-        return reduced(of_labels, reduction)
-    return of_labels.sum() / of_labels.count()
-
-
-def binary_cross_entropy_with_logits(x: Tensor, t: Tensor, reduction: str = "mean") -> Tensor:
-    """log(1 + e^x) - x·t"""
-    return reduced(x.map(softplus) - x * t, reduction)
+        losses = losses * (1 - lift(label_smoothing)) + uniform * label_smoothing
+    return reduced(losses, reduction)
 
 
 def huber_loss(x: Tensor, t: Tensor, reduction: str = "mean", delta: Any = 1.0) -> Tensor:
@@ -362,11 +306,6 @@ def huber_loss(x: Tensor, t: Tensor, reduction: str = "mean", delta: Any = 1.0) 
     d = x - t
     a = d.map(FUNCTIONS["abs"])
     return reduced(COMPARISONS["le"](a, delta).where(d * d / 2, (a - lift(delta) / 2) * delta), reduction)
-
-
-def smooth_l1_loss(x: Tensor, t: Tensor, reduction: str = "mean", beta: Any = 1.0) -> Tensor:
-    """Huber's loss / β"""
-    return huber_loss(x, t, reduction, beta) / beta
 
 
 def kl_div(x: Tensor, t: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
@@ -381,11 +320,6 @@ def norm_above(x: Tensor, p: Any, dim: Any, eps: Any, keepdim: bool = False) -> 
         asked(Question(f"norms > {eps:g}", True, lambda sizes: True))
         return norm(x, p, dim, keepdim)
     return clamp(norm(x, p, dim, keepdim), eps)
-
-
-def cosine_similarity(x: Tensor, y: Tensor, dim: int = 1, eps: Any = 1e-8) -> Tensor:
-    """x·y / (max(|x|, ε)·max(|y|, ε))"""
-    return (x * y).sum(dim) / (norm_above(x, 2, dim, eps) * norm_above(y, 2, dim, eps))
 
 
 # -- labels --------------------------------------------------------------------------------------
@@ -525,11 +459,6 @@ def like(x: Tensor, value: Any) -> Tensor:
     return lift(value).broadcast_to(x.dims)
 
 
-def diagonal_matrix(n: Any) -> Tensor:
-    """[i = j]"""
-    return COMPARISONS["eq"](positions(n).unsqueeze(1), positions(n))
-
-
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: elementwise(f) for name, f in FUNCTIONS.items()},
     **COMPARISONS,
@@ -551,16 +480,16 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "logical_xor": lambda x, y: lift(x).map(lambda a, b: a + b - 2 * a * b, y, is_bool=True),
     "logaddexp": lambda x, y: x.map(lambda a, b: log(exp(a) + exp(b)), y),
     "gelu": gelu,
-    "leaky_relu": leaky_relu,
-    "elu": elu,
-    "softplus": softplus_,
+    "leaky_relu": lambda x, negative_slope=0.01: by_sign(x, lambda e, s, c: e * s + c * e * (1 - s), negative_slope),
+    "elu": lambda x, alpha=1.0: by_sign(x, lambda e, s, a: e * s + a * (exp(e) - 1) * (1 - s), alpha),
+    "softplus": lambda x, beta=1, threshold=20: (x * beta).map(softplus) / beta,
     "clamp": clamp,
     "clamp_min": lambda x, min: clamp(x, min),
     "clamp_max": lambda x, max: clamp(x, None, max),
     "where": where,
     "masked_fill": lambda x, mask, value: where(mask, value, x),
     "tril": tril,
-    "triu": triu,
+    "triu": lambda x, diagonal=0: lift(x) - tril(x, diagonal - 1),
     "sum": lambda x, dim=None, keepdim=False: x.sum(dim, keepdim),
     "mean": lambda x, dim=None, keepdim=False: x.mean(dim, keepdim),
     "amax": lambda x, dim=None, keepdim=False: x.max(dim, keepdim),
@@ -569,24 +498,25 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "std": lambda x, *dim, **more: var(x, *dim, **more).map(sqrt),
     "var_mean": lambda x, dim=None, **more: (var(x, dim, **more), x.mean(dim, more.get("keepdim", False))),
     "norm": norm,
-    "logsumexp": logsumexp,
+    "logsumexp": lambda x, dim=None, keepdim=False: x.map(exp).sum(dim, keepdim).map(log),
     "softmax": softmax,
-    "log_softmax": log_softmax,
+    "log_softmax": lambda x, dim=-1, _stacklevel=3: x - x.map(exp).sum(dim, True).map(log),
     "cumsum": cumsum,
     "flip": flip,
     "normalize": lambda x, p=2.0, dim=1, eps=1e-12: x / norm_above(x, p, dim, eps, True),
-    "cosine_similarity": cosine_similarity,
+    "cosine_similarity": lambda x, y, dim=1, eps=1e-8: (x * y).sum(dim)
+    / (norm_above(x, 2, dim, eps) * norm_above(y, 2, dim, eps)),
     "einsum": einsum,
-    "linear": linear,
-    "rms_norm": rms_norm,
-    "layer_norm": layer_norm,
-    "nll_loss": nll_loss,
+    "linear": lambda x, w, b=0: x @ w.swapped() + b,
+    "rms_norm": lambda x, shape, w=None, eps=None: normalized(x, shape, w, None, eps, centered=False),
+    "layer_norm": lambda x, shape, w=None, b=None, eps=1e-5: normalized(x, shape, w, b, eps, centered=True),
+    "nll_loss": lambda x, t, ignore_index=-100, reduction="mean": reduced(picked(x, t), reduction),
     "cross_entropy": cross_entropy,
-    "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
+    "binary_cross_entropy_with_logits": lambda x, t, reduction="mean": reduced(x.map(softplus) - x * t, reduction),
     "mse_loss": lambda x, t, reduction="mean": reduced((x - t) * (x - t), reduction),
     "l1_loss": lambda x, t, reduction="mean": reduced((x - t).map(FUNCTIONS["abs"]), reduction),
     "huber_loss": huber_loss,
-    "smooth_l1_loss": smooth_l1_loss,
+    "smooth_l1_loss": lambda x, t, reduction="mean", beta=1.0: huber_loss(x, t, reduction, beta) / beta,
     "kl_div": kl_div,
     "one_hot": one_hot,
     "gather": gather,

@@ -161,15 +161,11 @@ class Tensor:
 
     def unsqueeze(self, d: int) -> Tensor:
         """A new dimension of size 1."""
-        d = axis(self.dims, d, 1)
-        return self.reshape(*self.sizes[:d], 1, *self.sizes[d:])
+        return unsqueezing(self.dims, d).get(self)
 
     def swapped(self, a: int = -1, b: int = -2) -> Tensor:
         """Two dimensions in the other order."""
-        order = list(range(len(self.dims)))
-        a, b = axis(self.dims, a), axis(self.dims, b)
-        order[a], order[b] = order[b], order[a]
-        return self.permute(order)
+        return transposition(self.dims, a, b).get(self)
 
     # -- reductions -----------------------------------------------------------------------------
     def axes(self, dim: Any = None) -> list[int]:
@@ -388,7 +384,7 @@ def gradient(x: Tensor, ys: Sequence[Tensor], gs: Sequence[Tensor]) -> Tensor:
     return Tensor(x.dims, data)
 
 
-# -- views: what shows the entries of another tensor --------------------------------------------
+# -- views: `get` shows the entries of a tensor, and `put` is the tensor with other entries in the view -------------
 
 
 class Moved(NamedTuple):
@@ -399,7 +395,6 @@ class Moved(NamedTuple):
     where: dict[Slot, Slot]
 
     def get(self, t: Tensor) -> Tensor:
-        """The view of a tensor."""
         names = {index(self.old, s): index(self.dims, self.where[s]) for s in named(self.old)}
         new = counted(self.dims)
         order = [new.index(self.where[s]) for s in counted(self.old)]
@@ -412,7 +407,6 @@ class Moved(NamedTuple):
         return Tensor(self.dims, data, t.is_bool)
 
     def put(self, t: Tensor, value: Tensor) -> Tensor:
-        """The tensor with another value in the view."""
         return Moved(self.dims, self.old, {new: old for old, new in self.where.items()}).get(value)
 
 
@@ -435,7 +429,6 @@ class Part(NamedTuple):
         return {s: (d, s[1] - 1) if s[0] == d and s[1] > k else s for s in slots(old) if s != self.slot}
 
     def get(self, t: Tensor) -> Tensor:
-        """The view of a tensor."""
         at, dims = counted(t.dims).index(self.slot), self.dims(t.dims)
         data = {k: e for k, e in t.data.items() if self.start <= k[at] < self.stop}
         if self.stop - self.start > 1:
@@ -444,7 +437,6 @@ class Part(NamedTuple):
         return Tensor(dims, {(*k[:at], *k[at + 1 :]): e.substituted(names) for k, e in data.items()}, t.is_bool)
 
     def put(self, t: Tensor, value: Tensor) -> Tensor:
-        """The tensor with another value in the view."""
         at = counted(t.dims).index(self.slot)
         if self.stop - self.start > 1:
             data = {(*k[:at], k[at] + self.start, *k[at + 1 :]): e for k, e in value.data.items()}
@@ -461,7 +453,6 @@ class Expanded(NamedTuple):
     dims: Dims
 
     def get(self, t: Tensor) -> Tensor:
-        """The view of a tensor."""
         return t.broadcast_to(self.dims)
 
     def put(self, t: Tensor, value: Tensor) -> Tensor:
@@ -503,6 +494,20 @@ def permutation(dims: Dims, order: Iterable[int]) -> Moved:
         raise ShapeError(f"the order {places} of {shown(dims)}")
     where = {(n - 1 - old, k): (n - 1 - new, k) for new, old in enumerate(places) for k in range(len(dims[old]))}
     return Moved(dims, tuple(dims[d] for d in places), where)
+
+
+def transposition(dims: Dims, a: int, b: int) -> Moved:
+    """Two dimensions in the other order."""
+    order = list(range(len(dims)))
+    a, b = axis(dims, a), axis(dims, b)
+    order[a], order[b] = order[b], order[a]
+    return permutation(dims, order)
+
+
+def unsqueezing(dims: Dims, d: int) -> Moved:
+    """A new dimension of size 1."""
+    sizes, d = [Size(dim) for dim in dims], axis(dims, d, 1)
+    return reshaping(dims, [*sizes[:d], 1, *sizes[d:]])
 
 
 def squeezing(dims: Dims, d: Any) -> Moved:

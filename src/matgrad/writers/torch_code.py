@@ -56,18 +56,19 @@ class TorchRun(Run):
         with self._running(), local_variables(code.functions[0], found):
             result = code.forward(self.context, self.arguments)
         self.results = list(result) if isinstance(result, tuple | list) else [result]
-        self.outputs = [self.plain(x) for x in self.results if isinstance(x, SymbolicTensor | torch.Tensor)]
+        fixed = self.context.not_differentiable
+        self.has_gradient = [needs_gradient(x) and not any(x is y for y in fixed) for x in self.results]
+        self.outputs = [self.plain(x) for x, has in zip(self.results, self.has_gradient, strict=True) if has]
         self.names = {name: x.value for name, x in found.items() if isinstance(x, SymbolicTensor)}
         changed = [(n, x) for n, x in self.arguments.items() if isinstance(x, SymbolicTensor) and x.versions]
         self.remarks = [f"forward changes {n} in place" for n, x in changed if x not in self.context.dirty]
 
     def gradients(self, gs: Sequence[Any]) -> dict[str, Any]:
         """What backward returns."""
-        given, own = iter(gs), []
-        for x in self.results:
-            is_output = isinstance(x, SymbolicTensor | torch.Tensor)
-            g: Any = to_torch(next(given)) if is_output else None
-            own.append(g * 0 if any(x is y for y in self.context.not_differentiable) else g)
+        given, own = iter(gs), list[Any]()
+        for x, has in zip(self.results, self.has_gradient, strict=True):
+            is_tensor = isinstance(x, SymbolicTensor | torch.Tensor)
+            own.append(to_torch(next(given)) if has else torch.zeros(()) if is_tensor else None)
         with self._running():
             returned = self.code.backward(self.context, self.arguments, self.results, own)
         if any(isinstance(g, SymbolicTensor) and g.versions for g in own):

@@ -6,6 +6,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from unittest import mock
 
 import torch
 
-from matgrad.writers import operations
 from matgrad.writers.operations import OPERATIONS, expanded, flat, full, like, put, taken, where
 from matgrad.writers.sizes import SCALAR, Atoms, Dims, ShapeError, Size, UnsupportedError, atoms_of, shown
 from matgrad.writers.tensors import (
@@ -31,44 +31,20 @@ from matgrad.writers.tensors import (
     sliced,
     squeezing,
     summed_to,
+    transposition,
+    unsqueezing,
 )
 from matgrad.writers.texts import LIBRARIES
 
-ALIASES = {
-    alias: name
-    for name, aliases in {
-        "mul": "multiply",
-        "div": "true_divide divide truediv",
-        "sub": "subtract",
-        "neg": "negative",
-        "abs": "absolute fabs",
-        "clamp": "clip",
-        "matmul": "mm bmm mv dot inner",
-        "outer": "ger",
-        "cat": "concat concatenate",
-        "gt": "greater",
-        "ge": "greater_equal",
-        "lt": "less",
-        "le": "less_equal",
-        "ne": "not_equal",
-        "logical_not": "bitwise_not invert",
-        "logical_and": "bitwise_and and",
-        "logical_or": "bitwise_or or",
-        "norm": "linalg_norm linalg_vector_norm vector_norm",
-        "logsigmoid": "log_sigmoid",
-        "view": "reshape",
-        "transpose": "swapaxes swapdims",
-        "permute": "movedims",
-        "expand": "broadcast_to",
-        "sigmoid": "expit",
-        "smooth_l1_loss": "smooth_l1",
-        "sum": "nansum",
-    }.items()
-    for alias in aliases.split()
-}
+NAMES = """mul multiply; div true_divide divide truediv; sub subtract; neg negative; abs absolute fabs; clamp clip;
+matmul mm bmm mv dot; outer ger; cat concat concatenate; gt greater; ge greater_equal; lt less; le less_equal;
+ne not_equal; logical_not bitwise_not invert; logical_and bitwise_and and; logical_or bitwise_or or; norm linalg_norm
+linalg_vector_norm vector_norm; logsigmoid log_sigmoid; view reshape; view_as reshape_as; transpose swapaxes swapdims;
+expand broadcast_to; sigmoid expit"""  # of the same function
+ALIASES = {alias: name for name, *aliases in map(str.split, NAMES.split(";")) for alias in aliases}
 SAME = "contiguous float double half bfloat16 detach requires_grad_ retain_grad cpu cuda alias type_as positive pos"
-IGNORED = "dtype device layout memory_format non_blocking copy pin_memory requires_grad generator size_average reduce"
-IGNORED += " scale_grad_by_freq sparse norm_type"
+IGNORED = """dtype device layout memory_format non_blocking copy pin_memory requires_grad generator size_average reduce
+scale_grad_by_freq sparse norm_type"""  # options that make no difference here
 PLACES = (*LIBRARIES, str(Path(torch.__file__).parent))
 
 
@@ -127,60 +103,32 @@ class SymbolicTensor:
             raise UnsupportedError(f"Tensor.{name}")
         return lambda *args, **options: call(name, self, *args, **options)
 
+    shape = property(lambda self: Shape(self.value.sizes))
+    ndim = property(lambda self: len(self.value.dims))
+    T = property(lambda self: call("permute", self, list(range(self.ndim))[::-1]))
+    mT = property(lambda self: call("transpose", self, -1, -2))
+    data = property(lambda self: self)
+
     @property
     def dtype(self) -> torch.dtype:
-        """Booleans, integers, or double precision."""
         return torch.bool if self.value.is_bool else torch.int64 if self.value.is_index else torch.float64
 
-    @property
-    def shape(self) -> Shape:
-        """The sizes."""
-        return Shape(self.value.sizes)
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.value.dims)
-
-    @property
-    def T(self) -> Any:
-        """All dimensions in the other order."""
-        return call("permute", self, list(range(self.ndim))[::-1])
-
-    @property
-    def mT(self) -> Any:
-        """The last two dimensions in the other order."""
-        return call("transpose", self, -1, -2)
-
-    @property
-    def data(self) -> SymbolicTensor:
-        """Itself: nothing is recorded here."""
-        return self
-
     def size(self, d: int | None = None) -> Any:
-        """The sizes, or one of them."""
         return self.shape if d is None else self.shape[d]
 
     def dim(self) -> int:
-        """The number of dimensions."""
         return self.ndim
 
     def numel(self) -> Size:
-        """The number of entries."""
         return self.value.count()
 
-    nelement = numel
-
     def is_floating_point(self) -> bool:
-        """Whether it has numbers."""
         return self.dtype == torch.float64
 
     def is_contiguous(self, **options: Any) -> bool:
-        """As far as index notation knows."""
         return True
 
     def stride(self, d: int | None = None) -> Any:
-        """The strides of a contiguous tensor."""
         n = self.ndim
         strides = [Size(a for dim in self.value.dims[i + 1 :] for a in dim) for i in range(n)]
         return tuple(strides) if d is None else strides[d]
@@ -284,19 +232,6 @@ def assign(x: SymbolicTensor, value: Tensor, what: str) -> SymbolicTensor:
 # -- views ---------------------------------------------------------------------------------------
 
 
-def _transposed(dims: Dims, a: int, b: int) -> View:
-    order = list(range(len(dims)))
-    a, b = axis(dims, a), axis(dims, b)
-    order[a], order[b] = order[b], order[a]
-    return permutation(dims, order)
-
-
-def _unsqueezed(dims: Dims, d: int) -> View:
-    sizes = [Size(dim) for dim in dims]
-    d = axis(dims, d, 1)
-    return reshaping(dims, [*sizes[:d], 1, *sizes[d:]])
-
-
 def _flattened(dims: Dims, start_dim: int = 0, end_dim: int = -1) -> View:
     sizes, a, b = [Size(dim) for dim in dims], axis(dims, start_dim), axis(dims, end_dim)
     return reshaping(dims, [*sizes[:a], Shape(sizes[a : b + 1]).numel(), *sizes[b + 1 :]])
@@ -314,16 +249,15 @@ VIEWS: dict[str, Callable[..., View]] = {
     "view": lambda dims, *shape: reshaping(dims, flat(shape)),
     "view_as": lambda dims, other: reshaping(dims, other.shape),
     "permute": lambda dims, *order: permutation(dims, flat(order)),
-    "transpose": _transposed,
+    "transpose": transposition,
     "t": lambda dims: permutation(dims, range(len(dims))[::-1]),
-    "adjoint": lambda dims: _transposed(dims, -1, -2),
-    "unsqueeze": _unsqueezed,
+    "adjoint": lambda dims: transposition(dims, -1, -2),
+    "unsqueeze": unsqueezing,
     "squeeze": lambda dims, dim=None: squeezing(dims, dim),
     "flatten": _flattened,
     "unflatten": _unflattened,
     "expand_as": lambda dims, other: Expanded(other.value.dims),
 }
-VIEWS["reshape_as"] = VIEWS["view_as"]
 
 
 def entries(x: SymbolicTensor, key: tuple[Any, ...]) -> Any:
@@ -338,7 +272,7 @@ def entries(x: SymbolicTensor, key: tuple[Any, ...]) -> Any:
     for k in key:
         dims = x.value.dims
         if k is None:
-            x = viewed(x, _unsqueezed(dims, d))
+            x = viewed(x, unsqueezing(dims, d))
         elif isinstance(k, slice):
             x = viewed(x, sliced(dims, d, k))
         elif isinstance(k, int):
@@ -382,20 +316,16 @@ def unbind(x: SymbolicTensor, dim: int = 0) -> tuple[SymbolicTensor, ...]:
 # -- functions -----------------------------------------------------------------------------------
 
 
-def maximum(x: SymbolicTensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The greatest, with indices if it is along a dimension; or the greater of two."""
-    if isinstance(dim, SymbolicTensor):
-        return call("maximum", x, dim)
-    values = wrapped(x.value.max(dim, keepdim))
-    return values if dim is None else Pair((values, Places()))
+def greatest_or_least(name: str, along: str) -> Callable[..., Any]:
+    """The greatest or least, with places if it is along a dimension; or the greater or less of two."""
 
+    def f(x: SymbolicTensor, dim: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(dim, SymbolicTensor):
+            return call(name, x, dim)
+        values = call(along, x, dim, keepdim)
+        return values if dim is None else Pair((values, Places()))
 
-def minimum(x: SymbolicTensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The least."""
-    if isinstance(dim, SymbolicTensor):
-        return call("minimum", x, dim)
-    values = wrapped(-(-x.value).max(dim, keepdim))
-    return values if dim is None else Pair((values, Places()))
+    return f
 
 
 def to(x: SymbolicTensor, *kinds: Any, **options: Any) -> SymbolicTensor:
@@ -415,14 +345,15 @@ def dropout(x: SymbolicTensor, p: float = 0.5, training: bool = True, inplace: b
     return x
 
 
-def new(value: Any) -> Callable[..., Any]:
-    """A tensor of a shape; without a value, it is the argument."""
+def filled(value: Any) -> Callable[..., Any]:
+    """A tensor of a shape, filled with a number; without one, with an argument."""
 
-    def make(x: Any, *shape: Any, **options: Any) -> Any:
-        number = shape[-1] if value is None and len(shape) > 1 else options.get("fill_value", value)
-        return wrapped(full(flat(shape[:1] if value is None else shape), number))
+    def f(*shape: Any, fill_value: Any = None, **options: Any) -> Any:
+        if value is not None:
+            return wrapped(full(flat(shape), value))
+        return wrapped(full(shape[0], unwrapped(shape[1] if fill_value is None else fill_value)))
 
-    return make
+    return f
 
 
 SPECIAL: dict[str, Callable[..., Any]] = {
@@ -433,8 +364,8 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "long": lambda x: to(x, torch.int64),
     "int": lambda x: to(x, torch.int32),
     "bool": lambda x: to(x, torch.bool),
-    "max": maximum,
-    "min": minimum,
+    "max": greatest_or_least("maximum", "amax"),
+    "min": greatest_or_least("minimum", "amin"),
     "dropout": dropout,
     "chunk": lambda x, n, dim=0: parts(x, dim, lambda own: [int(own[0]) // n] * n),
     "split": split,
@@ -445,14 +376,12 @@ SPECIAL: dict[str, Callable[..., Any]] = {
         x, (*[slice(None)] * axis(x.value.dims, dim), slice(start, start + length))
     ),
     "expand": lambda x, *shape: viewed(x, Expanded(tuple(expanded(x.value, flat(shape))))),
-    "index_select": lambda x, dim, t: wrapped(
-        taken(x.value.swapped(0, dim), [t.value]).swapped(0, dim) if dim else taken(x.value, [t.value])
-    ),
+    "index_select": lambda x, dim, t: wrapped(taken(x.value.swapped(0, dim), [t.value]).swapped(0, dim)),
     "sum_to_size": lambda x, *shape: wrapped(summed_to(x.value, [atoms_of(n) for n in flat(shape)])),
-    "new_zeros": new(0),
-    "new_ones": new(1),
-    "new_empty": new(0),
-    "new_full": new(None),
+    "new_zeros": lambda x, *shape, **options: filled(0)(*shape, **options),
+    "new_ones": lambda x, *shape, **options: filled(1)(*shape, **options),
+    "new_empty": lambda x, *shape, **options: filled(0)(*shape, **options),
+    "new_full": lambda x, *shape, **options: filled(None)(*shape, **options),
     "empty_like": lambda x, **options: wrapped(like(x.value, 0)),
     "numel": lambda x: x.numel(),
     "take_along_dim": lambda x, t, dim: call("gather", x, dim, t),
@@ -499,77 +428,49 @@ def call(name: str, *args: Any, **options: Any) -> Any:
 # -- functions that do not dispatch ----------------------------------------------------------------
 
 
-def _of_number(name: str, old: Callable[..., Any]) -> Callable[..., Any]:
+def arange(*numbers: Any, **options: Any) -> SymbolicTensor:
+    """0, …, n - 1"""
+    if len(numbers) > 2 or numbers[0] != 0 != len(numbers) - 1:
+        raise UnsupportedError("torch.arange with a first number or a step")
+    return SymbolicTensor(positions(numbers[-1]))
+
+
+def of_number(name: str) -> Callable[..., Any]:
     """math.sqrt(D) and so on."""
-
-    def f(x: Any, *more: Any) -> Any:
-        if not isinstance(x, Size | SymbolicTensor):
-            return old(x, *more)
-        y = call(name, wrapped(lift(unwrapped(x))))
-        return y if not more else y / math.log(*more)
-
-    return f
+    return lambda x: call(name, wrapped(lift(unwrapped(x))))
 
 
-def _filled(old: Callable[..., Any], value: Any) -> Callable[..., Any]:
-    """torch.zeros(N, D) and so on."""
-
-    def f(*shape: Any, **options: Any) -> Any:
-        sizes = flat(shape[:-1] if value is None and len(shape) > 1 else shape)
-        if not any(isinstance(n, Size) for n in sizes):
-            return old(*shape, **options)
-        return wrapped(full(sizes, unwrapped(options.get("fill_value", shape[-1] if value is None else value))))
-
-    return f
-
-
-def _positions(old: Callable[..., Any]) -> Callable[..., Any]:
-    def f(*args: Any, **options: Any) -> Any:
-        if not any(isinstance(n, Size) for n in args):
-            return old(*args, **options)
-        if len(args) > 1 and (args[0] != 0 or len(args) > 2):
-            raise UnsupportedError("torch.arange with a first number or a step")
-        return wrapped(positions(args[-1] if len(args) == 1 else args[1]))
-
-    return f
-
-
-def _eye(old: Callable[..., Any]) -> Callable[..., Any]:
-    def f(n: Any, *args: Any, **options: Any) -> Any:
-        return wrapped(operations.diagonal_matrix(n)) if isinstance(n, Size) else old(n, *args, **options)
-
-    return f
-
-
-def _dispatched(name: str, old: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose sizes are parsed before its tensors dispatch."""
-
-    def f(*args: Any, **options: Any) -> Any:
-        is_symbolic = any(isinstance(x, SymbolicTensor) for x in (*args, *options.values()))
-        return call(name, *args, **options) if is_symbolic else old(*args, **options)
-
-    return f
-
-
-DISPATCHED = {
-    torch: "reshape split broadcast_to tril triu rms_norm layer_norm is_tensor chunk unflatten",
-    torch.nn.functional: "one_hot layer_norm rms_norm",
+REPLACED: dict[Any, dict[str, Callable[..., Any]]] = {  # by what is called with symbols or symbolic sizes
+    math: {name: of_number(name) for name in ("sqrt", "log", "exp", "tanh")},
+    torch: {
+        **{name: filled(value) for name, value in {"zeros": 0, "ones": 1, "empty": 0, "full": None}.items()},
+        **{"arange": arange, "eye": lambda n, *m, **options: call("eq", arange(n).unsqueeze(1), arange(n))},
+        **{name: partial(call, name) for name in ("reshape", "split", "broadcast_to", "tril", "triu", "unflatten")},
+        **{name: partial(call, name) for name in ("rms_norm", "layer_norm", "is_tensor", "chunk")},
+    },
+    torch.nn.functional: {name: partial(call, name) for name in ("one_hot", "layer_norm", "rms_norm")},
 }
+
+
+def on_symbols(new: Callable[..., Any], old: Callable[..., Any]) -> Callable[..., Any]:
+    """The new function, if it gets symbols or symbolic sizes; otherwise the old one."""
+
+    def f(*args: Any, **options: Any) -> Any:
+        nested = (y for x in (*args, *options.values()) for y in (x if isinstance(x, tuple | list) else [x]))
+        return (new if any(isinstance(x, Size | SymbolicTensor) for x in nested) else old)(*args, **options)
+
+    return f
 
 
 @contextlib.contextmanager
 def symbolic_code() -> Iterator[None]:
     """While code runs on symbols, functions take symbolic sizes that do not do so by themselves."""
-    replaced = [(math, name, _of_number(name, getattr(math, name))) for name in ("sqrt", "log", "exp", "tanh")]
-    values = {"zeros": 0, "ones": 1, "empty": 0, "full": None}
-    replaced += [(torch, name, _filled(getattr(torch, name), value)) for name, value in values.items()]
-    replaced += [(torch, "arange", _positions(torch.arange)), (torch, "eye", _eye(torch.eye))]
-    parsed = ((module, name) for module, names in DISPATCHED.items() for name in names.split())
-    replaced += [(module, name, _dispatched(name, getattr(module, name))) for module, name in parsed]
     token = SCALAR.set(lambda e: SymbolicTensor(Tensor((), {(): e})))
     with contextlib.ExitStack() as stack:
-        for module, name, f in replaced:
-            stack.enter_context(mock.patch.object(module, name, f))
+        for module, functions in REPLACED.items():
+            for name, new in functions.items():
+                f = on_symbols(new, getattr(module, name))
+                stack.enter_context(mock.patch.object(module, name, f))
         try:
             yield
         finally:
@@ -579,8 +480,16 @@ def symbolic_code() -> Iterator[None]:
 class InDoublePrecision(torch.overrides.TorchFunctionMode):
     """Code as if every floating-point type were double precision."""
 
+    def __enter__(self) -> Any:
+        self.default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        torch.set_default_dtype(self.default)
+
     def __torch_function__(self, f: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        """The function, with other types."""
         if getattr(f, "__name__", "") in ("float", "half", "bfloat16"):
             f = torch.Tensor.double
 

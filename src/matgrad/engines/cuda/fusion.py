@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from matgrad.program.buffers import Instruction
+from matgrad.program.operations import STACKS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
 
@@ -82,6 +83,8 @@ class Group(Instruction):
         The factors of a product are read from memory as a whole: they cannot be its own values.
         """
         m, n = self.domain
+        if any(map(is_reshaped, value.operands)):
+            return False
         others = len(value.operands) - 2 * (value.kind == "product")
         found, factors = [*map(located, value.operands[:others])], [*map(located, value.operands[others:])]
         shapes = {base.shape[:: -1 if is_flipped else 1] for base, is_flipped in found}
@@ -124,6 +127,11 @@ def located(value: Value) -> tuple[Value, bool]:
         is_flipped ^= value.operation == "transpose"
         value = value.operands[0]
     return value, is_flipped
+
+
+def is_reshaped(value: Value) -> bool:
+    """Whether a value is a view of a stack, or of an unstack, which kernels of our own do not read."""
+    return value.kind == "view" and (value.operation in STACKS or is_reshaped(value.operands[0]))
 
 
 def is_mapped(value: Value) -> bool:
@@ -218,7 +226,8 @@ class _Builder:
     def _place_product(self, value: Value) -> None:
         method = self.method(value)
         pairs = [(x, located(x)[0]) for x in value.operands[-2:]]  # one may be repeated, or a scalar in memory
-        if method == "library" or any(not b.shape or math.prod(b.shape) != math.prod(x.shape) for x, b in pairs):
+        is_other = any(not b.shape or math.prod(b.shape) != math.prod(x.shape) for x, b in pairs)
+        if method == "library" or is_other or any(map(is_reshaped, value.operands)):
             return self._call(value)
         factors, others = {b for _, b in pairs}, bases(replace(value, operands=value.operands[:-2]))
         group = Group("product", [value], value.shape, operands=factors | others, product=value)

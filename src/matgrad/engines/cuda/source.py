@@ -241,6 +241,7 @@ def _literal(number: Value) -> str:
 # -- tiles: rules found by measurement on an H200, and never by timing at run time; so a program has the same kernels in
 # every run, and its results are the same to the last bit -------------------------------------------------------------
 
+TILED = ("matmul", "product_sum")  # of which there are kernels of our own
 UNITS = 132  # multiprocessors that should have work
 LARGE = 500_000_000  # multiplications of a product from which on cuBLAS is faster, though nothing is fused with it
 SHORT = 128  # terms of a sum that one tile adds up, instead of several that each add up a part
@@ -251,7 +252,7 @@ MOST_PARTS = 256  # of a sum
 def method(product: Value, matmul: str) -> Method:
     """How a product is computed: by a tile for each part of the result, by several that are added up, or by cuBLAS."""
     (m, n), k = product.shape, product.operands[-1].shape[0]
-    if product.dtype != "float32" or m * n * k > LARGE or min(m, n, k) == 0:
+    if product.operation not in TILED or product.dtype != "float32" or m * n * k > LARGE or min(m, n, k) == 0:
         return "library"
     return "tile" if k <= (SHORT if matmul == "float32" else SHORT_ON_TENSOR_CORES) else "split"
 

@@ -51,6 +51,40 @@ const OPERATIONS = {
     }
     return out;
   },
+  stack: (value, x) => x,
+  unstack: (value, x) => x,
+  block_product: (value, a, b) => {
+    const [[m, q], [rows, n]] = value.operandShapes;
+    const p = (m * q) / rows; // rows of a block
+    return total(value, q, (i, j, k) => a[i * q + k] * b[(Math.floor(i / p) * q + k) * n + j]);
+  },
+  block_transposed_product: (value, a, b) => {
+    const [[m, q], [, n]] = value.operandShapes;
+    const p = (m * q) / value.shape[0];
+    return total(value, p, (i, j, k) => {
+      const row = Math.floor(i / q) * p + k;
+      return a[row * q + (i % q)] * b[row * n + j];
+    });
+  },
+  diag_product: (value, a, b) => {
+    const [[m, n], [, columns]] = value.operandShapes;
+    const r = value.shape[1];
+    const p = (m * r) / columns;
+    return total(value, n, (i, j, k) => a[i * n + k] * b[k * columns + Math.floor(i / p) * r + j]);
+  },
+  one_hot_product: (value, x, w) => {
+    const [rows, n] = value.operandShapes[1];
+    return filled(value, (p) => {
+      const row = x[Math.floor(p / n)];
+      return Number.isInteger(row) && row >= 0 && row < rows ? w[row * n + (p % n)] : 0;
+    });
+  },
+  one_hot_transposed_product: (value, x, g) => {
+    const n = value.shape[1];
+    return total(value, x.length, (i, j, k) => (x[k] === i ? g[k * n + j] : 0));
+  },
+  gather: (value, S, x) => selected(value, S.rows, S.columns, x),
+  scatter: (value, S, x) => selected(value, S.columns, S.rows, x),
   sparse_product: (value, S, w, b) => products(value, S.rows, S.columns, w, b),
   sparse_transposed_product: (value, S, w, b) => products(value, S.columns, S.rows, w, b),
   sampled_product: (value, S, a, b) => {
@@ -78,6 +112,25 @@ const OPERATIONS = {
     return filled(value, (p) => (p % n === Math.floor(p / n) ? x[p % n] : 0));
   },
 };
+
+// Y with elements y_ij = Σ_k term(i, j, k), for k < count
+function total(value, count, term) {
+  const n = value.shape[1];
+  return filled(value, (p) => {
+    let sum = 0;
+    for (let k = 0; k < count; k++) sum += term(Math.floor(p / n), p % n, k);
+    return sum;
+  });
+}
+
+// Y with elements y_ir = Σ x_ic over the elements of a support, at (r, c)
+function selected(value, rows, columns, x) {
+  const [m, n] = value.shape;
+  const before = value.operandShapes[1][1];
+  const out = new Float64Array(m * n);
+  for (let i = 0; i < m; i++) rows.forEach((r, p) => (out[i * n + r] += x[i * before + columns[p]]));
+  return out;
+}
 
 // Y with rows y_r = Σ w_p b_c over the stored elements p, at (r, c)
 function products(value, rows, columns, w, b) {

@@ -1,0 +1,308 @@
+"""Typed equations: what may be written, which is checked before anything is computed, and what it means."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import keyword
+import math
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from matgrad import matrix_operations, softmax_functions
+from matgrad.activation_functions import ACTIVATIONS, create_activation
+from matgrad.derivation.backpropagation import Feedforward
+from matgrad.derivation.sources import Source, Values
+from matgrad.judges import definitions
+from matgrad.judges.definitions import ArbitraryActivation
+from matgrad.judges.index_judge import Symbols
+from matgrad.layers.layer import Layer
+from matgrad.program.entries import IndexMatrix, lifted, symbols
+from matgrad.program.shapes import Size
+
+SOFTMAX = {name: getattr(softmax_functions, name) for name in definitions.SOFTMAX}
+IGNORED = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations
+TABLE: dict[str, Callable[..., Any]] = {
+    **{name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in IGNORED},
+    **{name: partial(getattr(matrix_operations, name), like=lifted(1)) for name in ("ones", "zeros", "identity")},
+}
+FUNCTIONS = (*sorted(TABLE), *SOFTMAX, *ACTIVATIONS)
+RESERVED = {"N", "D", "K", "self", *FUNCTIONS, *dir(Layer(1, 1))} - {"X", "Y"}  # names that mean something else
+EXPECTED = "expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"
+ALLOWED = "the operators + - * / @ ** and .T, numbers, sizes, names, and operations of the table"
+DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(\S+))?")
+OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.MatMult: lambda a, b: a @ b,
+    ast.Pow: lambda a, b: a**b,
+}
+LONGEST, DEEPEST = 1000, 50  # names, numbers and operators in an equation, and how many of them are inside each other
+STEEPEST = 1000  # exponent
+LARGEST = float(np.finfo(np.float32).max)  # number that a parameter begins with
+
+
+class TextSource(Source):
+    """Equations such as ``gamma: 1 D = 1; s = inv_sqrt(rows_mean(hadamard(X, X))); Y = …``.
+
+    ``name: rows columns`` declares a parameter, ``= number`` says what it begins with; X is N×D unless it is declared.
+    """
+
+    def __init__(self, text: str, name: str = "New") -> None:
+        if not name.isidentifier():
+            raise ValueError(f"name: expected one that a Python class can have, found {name!r}")
+        self.class_name = name
+        self.declared: dict[str, tuple[str, str]] = {}  # sizes
+        self.initial = {}
+        self.lines: list[tuple[str, str, ast.expr]] = []  # name, text and right-hand side
+        without_comments = (line.partition("#")[0] for line in unicodedata.normalize("NFKC", text).splitlines())
+        for line in filter(None, map(str.strip, ";".join(without_comments).split(";"))):
+            with _about(line):
+                self._read(line)
+        if not self.lines or self.lines[-1][0] != "Y":
+            found = f"found {self.lines[-1][0]}" if self.lines else "found no equation"
+            raise ValueError(f"the last equation: expected that of the output, Y = …, {found}")
+        self.declared.setdefault("X", ("N", "D"))
+        self._check_names()
+        names = {x.id for _, _, node in self.lines for x in ast.walk(node) if isinstance(x, ast.Name)}
+        self.functions = {name: name for name in ACTIVATIONS if name in names}
+        self.feedforward = self._traced()
+
+    # -- reading --------------------------------------------------------------------------------
+    def _read(self, line: str) -> None:
+        """A declaration or an equation."""
+        if match := DECLARATION.fullmatch(line):
+            name, rows, columns, value = match.groups()
+            self._check_new(name, {*self.declared})
+            for size in (rows, columns):
+                if size != "1" and not (size.isidentifier() and size[0].isupper() and not keyword.iskeyword(size)):
+                    raise ValueError(f"expected two sizes, each 1 or a name such as N, D or K, found {size!r}")
+            self.declared[name], self.initial[name] = (rows, columns), _initial(value)
+            return
+        match _parsed(line):
+            case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
+                self._check_new(name, {"X", *self.declared})
+                _check(value)
+                self.lines.append((name, line, value))
+            case _:
+                raise ValueError(EXPECTED)
+
+    def _check_new(self, name: str, declared: set[str]) -> None:
+        known = declared.union(n for n, *_ in self.lines)
+        if name in known or f"D{name}" in known or name in {f"D{x}" for x in (*known, "X", "Y")}:
+            raise ValueError(f"{name} has a meaning already; a matrix has one equation, and DX is the gradient of X")
+        if name in RESERVED:
+            raise ValueError(f"{name} is the name of a size or a function, or of something in a layer; choose another")
+        if not name[0].isalpha() or keyword.iskeyword(name):
+            raise ValueError(f"expected a name that begins with a letter and is no word of Python, found {name}")
+
+    def _check_names(self) -> None:
+        """Raise if a size has the name of a matrix, of a gradient or of a function."""
+        names = {*self.declared, *(name for name, *_ in self.lines)}
+        for matrix, shape in self.declared.items():
+            for size in shape:
+                if size in {*names, *(f"D{x}" for x in names), *FUNCTIONS}:
+                    raise ValueError(f"{matrix}: {' '.join(shape)}: {size} is no size, as it means something else")
+
+    # -- evaluation -----------------------------------------------------------------------------
+    def _traced(self) -> Feedforward:
+        sizes = self._sizes(Size)
+        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
+        values = self._evaluated(inputs, sizes, ArbitraryActivation, symbols)
+        equations = [(values[name].value, values[f"{name} ="].value) for name, *_ in self.lines]
+        wanted = [*(x.value for name, x in inputs.items() if name != "X"), inputs["X"].value]
+        return Feedforward([x.value for x in inputs.values()], wanted, equations)
+
+    def _sizes(self, make: Callable[[str], Any]) -> dict[str, Any]:
+        names = {n for shape in self.declared.values() for n in shape} - {"1"}
+        return {"1": 1, **{name: make(name) for name in sorted(names)}}
+
+    def _evaluated(
+        self, inputs: dict[str, Any], sizes: dict[str, Any], function: Any, renamed: Any = None
+    ) -> dict[str, Any]:
+        """The values of all equations; the right-hand side of V is called 'V ='."""
+        values: dict[str, Any] = {**TABLE, **SOFTMAX, **{f: function(f) for f in ACTIVATIONS}, **sizes, **inputs}
+        for name, line, node in self.lines:
+            with _about(line):
+                value = _value(node, values)
+                if not isinstance(value, IndexMatrix) or (name == "Y" and value.shape == ()):
+                    raise ValueError(f"expected a matrix, found {_described(value)}")
+            values[f"{name} ="] = value
+            values[name] = renamed(name, *value.shape) if renamed else value
+        return values
+
+    def values(self, a: Symbols) -> Values:
+        """See `Source`."""
+        sizes = self._sizes(a.size)
+        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
+
+        def feedforward(X: Any) -> Any:
+            return self._evaluated({**inputs, "X": X}, sizes, create_activation)["Y"]
+
+        functions = {name: create_activation(f) for name, f in self.functions.items()}
+        return Values({**inputs, **functions}, feedforward)
+
+
+@contextmanager
+def _about(line: str) -> Iterator[None]:
+    """Errors begin with the line that they are about."""
+    shown = repr(line if len(line) <= 100 else f"{line[:100]}…")
+    try:
+        yield
+    except SyntaxError as error:
+        raise ValueError(f"{shown}: {error.msg}; {EXPECTED}") from None
+    except (RecursionError, MemoryError):
+        raise ValueError(f"{shown}: nested too deeply; {TOO_LONG}") from None
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise ValueError(f"{shown}: {error}") from None
+
+
+TOO_LONG = "give its parts names, in equations of their own"
+
+
+def _parsed(line: str) -> list[ast.stmt]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whatever Python would say of it, such as of 3(X)
+        return ast.parse(line).body
+
+
+def _initial(value: str | None) -> float | None:
+    """The number that the elements of a parameter begin with."""
+    try:
+        found = None if value is None else float(value)
+    except ValueError:
+        raise ValueError(f"expected a number after =, found {value!r}") from None
+    if found is not None and not abs(found) <= LARGEST:
+        raise ValueError(f"expected a number of float32 after =, at most {LARGEST:.1e}, found {value}")
+    return found
+
+
+def _check(node: ast.expr) -> None:
+    """Raise if something is not part of the notation, or if it is too long."""
+    level: list[ast.AST] = [node]
+    count = 0
+    for _ in range(DEEPEST):
+        count += len(level)
+        level = [child for x in level for child in ast.iter_child_nodes(x)]
+    if level or count > LONGEST:
+        what = f"more than {DEEPEST} levels deep" if level else f"more than {LONGEST} names, numbers and operators long"
+        raise ValueError(f"the equation is {what}; {TOO_LONG}")
+    for x in ast.walk(node):
+        match x:
+            case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
+                raise ValueError(f"unknown operation {name!r}; known: {', '.join(FUNCTIONS)}")
+            case ast.Call(func=func, keywords=keywords):
+                is_allowed = isinstance(func, ast.Name) and all(k.arg == "epsilon" for k in keywords)
+            case ast.Constant(value=value):
+                is_allowed = isinstance(value, int | float) and not isinstance(value, bool)
+            case ast.Attribute(attr=name):
+                is_allowed = name == "T"
+            case ast.UnaryOp(op=op):
+                is_allowed = isinstance(op, ast.USub)
+            case ast.operator():
+                is_allowed = type(x) in OPERATORS
+            case _:
+                is_allowed = isinstance(x, ast.Name | ast.BinOp | ast.keyword | ast.expr_context | ast.unaryop)
+        if not is_allowed:
+            raise ValueError(f"{ast.unparse(x) or type(x).__name__} is not allowed; expected {ALLOWED}")
+
+
+# -- values of expressions ----------------------------------------------------------------------
+
+
+def _value(node: ast.expr, values: dict[str, Any]) -> Any:
+    """The value of an expression: a matrix or a scalar in index notation, a size, a number or a function."""
+    match node:
+        case ast.Constant(value=number):
+            return _finite(number)
+        case ast.Name(id=name):
+            if name not in values:
+                known = [n for n in values if n.isidentifier() and n not in FUNCTIONS]
+                raise ValueError(f"{name} is not defined; known are {', '.join(known)}, and {', '.join(sorted(TABLE))}")
+            return values[name]
+        case ast.Attribute(value=inner):
+            return _matrix(".T", _value(inner, values)).T
+        case ast.UnaryOp(operand=inner):
+            return -_quantity("-", _value(inner, values))
+        case ast.BinOp(left=left, op=op, right=right):
+            return _operation(op, _value(left, values), _value(right, values))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            options = {str(k.arg): _value(k.value, values) for k in keywords}
+            return _call(name, values[name], [_value(x, values) for x in args], options)
+    raise ValueError(f"{ast.unparse(node)} is not allowed; expected {ALLOWED}")
+
+
+def _operation(op: ast.operator, a: Any, b: Any) -> Any:
+    sign = {ast.MatMult: "@", ast.Pow: "**", ast.Div: "/", ast.Mult: "*", ast.Add: "+", ast.Sub: "-"}[type(op)]
+    check = _matrix if sign == "@" else _quantity
+    a, b = check(sign, a), check(sign, b)
+    if sign == "**" and not (isinstance(b, int | float) and abs(b) <= STEEPEST):
+        raise ValueError(f"**: expected a number from -{STEEPEST} to {STEEPEST} as exponent, found {_described(b)}")
+    if sign == "/" and isinstance(b, int | float) and b == 0:
+        raise ValueError("/: expected a number other than 0 to divide by")
+    try:
+        return _finite(OPERATORS[type(op)](a, b))
+    except (OverflowError, ZeroDivisionError) as error:
+        raise ValueError(f"{sign}: {error}") from None
+
+
+def _call(name: str, f: Callable[..., Any], args: list[Any], options: dict[str, Any]) -> Any:
+    """f(args), where a matrix or a scalar, a size or a number is expected by the name of the parameter."""
+    parameters = inspect.signature(f).parameters
+    wanted = [p for p in parameters if p not in ("like", "s")]
+    required = [p for p in wanted if parameters[p].default is inspect.Parameter.empty]
+    unknown = [k for k in options if k not in wanted[len(args) :]]
+    if unknown or not len(required) <= len(args) + len(options) <= len(wanted):
+        found = ", ".join([*map(_described, args), *(f"{k}=…" for k in options)]) or "nothing"
+        raise ValueError(f"{name}({', '.join(wanted)}): expected {len(wanted)} of them, found {found}")
+    for parameter, x in zip(wanted, args, strict=False):
+        if parameter in "Xxy" or parameter == "Y":
+            check = _matrix if name in (*ACTIVATIONS, *SOFTMAX) else _of_matrices
+            check(name, x)
+        else:
+            _quantity(name, x)
+    return f(*args, **options)
+
+
+def _quantity(where: str, x: Any) -> Any:
+    if not isinstance(x, IndexMatrix | Size | int | float):
+        raise ValueError(f"{where}: expected a matrix, a size or a number, found {_described(x)}")
+    return x
+
+
+def _of_matrices(where: str, x: Any) -> Any:
+    if not isinstance(x, IndexMatrix):
+        raise ValueError(f"{where}: expected a matrix, found {_described(x)}")
+    return x
+
+
+def _matrix(where: str, x: Any) -> Any:
+    if not isinstance(x, IndexMatrix) or x.shape == ():
+        raise ValueError(f"{where}: expected a matrix, found {_described(x)}")
+    return x
+
+
+def _finite(x: Any) -> Any:
+    """x, if it is not a number without a finite real value; a large integer becomes a floating-point number."""
+    if isinstance(x, complex) or (isinstance(x, float) and not math.isfinite(x)):
+        raise ValueError(f"expected real and finite numbers, found {x}")
+    return float(x) if isinstance(x, int) and abs(x) > 2**53 else x
+
+
+def _described(x: Any) -> str:
+    """What a value is, for messages."""
+    if isinstance(x, IndexMatrix):
+        return f"a matrix of size {' × '.join(map(str, x.shape))}" if x.shape else "a scalar"
+    if isinstance(x, int | float | Size):
+        return str(x)
+    names = getattr(x, "__name__", ""), getattr(x, "name", "")
+    return next((name for name in FUNCTIONS if name in names), "a function")
