@@ -28,6 +28,7 @@ import numpy as np
 import matgrad as mg
 from matgrad import matrix_operations
 from matgrad.backends import backend_of
+from matgrad.foundation.numbers import generator
 from matgrad.matrix_operations import columns_sum, hadamard, row_repeat
 from matgrad.program.shapes import Size
 
@@ -193,6 +194,7 @@ SIZES: dict[str, Callable[[Any, Any], Any]] = {
     "division with remainder": lambda N, D: divmod(N, 64)[0] > 0,
 }
 
+LIMIT = 5000  # above all sizes with which numbers are compared
 COUNTER, TABLE, ITERATOR, LOG = 0, {"n": 0}, itertools.count(), []
 
 
@@ -371,7 +373,71 @@ DECISIONS: dict[str, Callable[[Any, Any], Any]] = {
     "a shape": lambda self, X: X.shape == (7, 7),
     "a type by another name": lambda self, X: WHAT(X.shape[0]) is int,
     "a text by another name": lambda self, X: WORD(X.shape[0]) == "7",
+    # combined with a size that is not asked about where the first part says that this is a proof
+    "a type and a size": lambda self, X: type(X.shape[0]) is int and X.shape[0] > LIMIT,
+    "a type of a type": lambda self, X: (0).__class__.__class__(X.shape[0]) is int and X.shape[0] > LIMIT,
+    "a type that is fetched": lambda self, X: WHAT(X.shape[0]) in (int,) and X.shape[0] > LIMIT,
+    "a class by its name": lambda self, X: fetched(fetched(0))(X.shape[0]) in (int,) and X.shape[0] > LIMIT,
+    "attrgetter": lambda self, X: TYPE(0)(X.shape[0]) in (int,) and X.shape[0] > LIMIT,
+    "the identity of a tuple": lambda self, X: X.shape is not X.shape and X.shape[0] > LIMIT,
+    "the identity of a size": lambda self, X: X.shape[0] is not X.shape[0],  # as of ints above 256
+    "the identity by an operator": lambda self, X: operator.is_not(X.shape[0], X.shape[0]),
+    "the type of a difference": lambda self, X: not hasattr(X.shape[0] - 1, "shape") and X.shape[0] > LIMIT,
+    "that it is not observed, and a size": lambda self, X: self_seen(self) and X.shape[0] > LIMIT,
+    "that it is not observed, by another name": lambda self, X: not getattr(self, SEEN, None) and X.shape[0] > LIMIT,
+    "what is left of the batch before": lambda self, X: self.DX is not None,
+    "what the model has set": lambda self, X: self._Y is not None,
+    "the output of the model": lambda self, X: self.Y is not None,
+    "the optimizer": lambda self, X: len(self.optimizer.parts()) > 1,
+    "a cache that counts": lambda self, X: cached(0) + cached.cache_info().hits > LIMIT,
+    "an attribute of a function of the package": lambda self, X: counted_at(hadamard) > LIMIT,
+    "an attribute of a class of the package": lambda self, X: counted_at(mg.LinearLayer) > LIMIT,
+    "an attribute of a module": lambda self, X: counted_at(np) > LIMIT,
+    "options of NumPy": lambda self, X: printed() > LIMIT,
+    "a file": lambda self, X: np.load("count.npy") > LIMIT,
+    "the generator of the package": lambda self, X: generator().random() < 0.0001,
+    "the time of NumPy": lambda self, X: np.datetime64("now").astype(int) % 60 == 59,
+    "a frame": lambda self, X: (x for x in ()).gi_frame.f_builtins is None,
+    "a hash of a text": lambda self, X: hash("training") % 1000 == 7,
+    "a named tuple": lambda self, X: next(iter({"a", "b"})) == "a" and hash("a") % 2 == 0,
+    "the version": lambda self, X: np.__version__.startswith("3"),
+    "a depth": lambda self, X: depth(0) > 10**5,
+    "builtins": lambda self, X: __builtins__ is None,
+    "a setting that changes": lambda self, X: bumped(self) > LIMIT,
 }
+CLASS, SEEN, TYPE = "__class__", "_observation", operator.attrgetter("__class__.__class__")
+
+
+def fetched(thing):
+    return getattr(thing, CLASS)
+
+
+def self_seen(layer):
+    return getattr(layer, "_observation", None) is None
+
+
+def counted_at(thing):
+    setattr(thing, "count", getattr(thing, "count", 0) + 1)  # noqa: B010
+    return thing.count
+
+
+def bumped(thing):
+    thing.count = getattr(thing, "count", 0) + 1
+    return thing.count
+
+
+def printed():
+    np.set_printoptions(precision=np.get_printoptions()["precision"] + 1)
+    return np.get_printoptions()["precision"]
+
+
+def depth(n):
+    try:
+        return depth(n + 1)
+    except RecursionError:
+        return n
+
+
 WHAT, WORD = type, str
 
 
@@ -444,8 +510,6 @@ SETTINGS |= {"a variable of a function": by_closure(1), "an attribute of the cla
 
 
 # -- constructors ---------------------------------------------------------------------------------
-
-LIMIT = 5000  # above all sizes with which numbers are compared
 
 
 def constructor(question):
@@ -852,7 +916,7 @@ RIGHT = {
     "whether both sizes are 1": (right(lambda self, X: X.shape[0] == 1 and X.shape[1] == 1), ""),
     "an int": (right(lambda self, X: isinstance(X.shape[0], int)), ""),
     "an integral number": (right(lambda self, X: isinstance(X.shape[0], numbers.Integral)), ""),
-    "a maximum with 1": (right(lambda self, X: max(X.shape[0], 1) is X.shape[0]), ""),
+    "a maximum with 1": (right(lambda self, X: max(X.shape[0], 1) == X.shape[0]), ""),
     "a mean": (Mean, ""),
     "constants": (Constants, ""),
     "helpers": (Helped, ""),

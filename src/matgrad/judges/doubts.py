@@ -19,7 +19,7 @@ from matgrad.inspection.variables import drop_gradients
 from matgrad.inspection.verdicts import suffixed
 from matgrad.judges import claims
 from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, for_equal_sizes
-from matgrad.judges.following import FIXED, Follower, changed
+from matgrad.judges.following import FIXED, Follower, changed, plain_state
 from matgrad.judges.settings import (
     UNNAMED,
     Given,
@@ -49,7 +49,7 @@ class Run(NamedTuple):
     """Something that can be run again: the objects that it consists of, and what one run computes."""
 
     things: list[Any]
-    outputs: Callable[[], dict[str, Any]]
+    outputs: Callable[..., dict[str, Any]]  # of whether something has run before
 
 
 def doubt(subject: Subject, a: SymbolicAlgebra, given: dict[str, str]) -> str:
@@ -58,6 +58,8 @@ def doubt(subject: Subject, a: SymbolicAlgebra, given: dict[str, str]) -> str:
         return _doubt(subject, a, given)
     except UnfollowedError as error:
         return str(error)
+    except Exception as error:  # whatever the code of a user leads to
+        return f"the code raises {type(error).__name__} in another run: {error}"
 
 
 def _doubt(subject: Subject, a: SymbolicAlgebra, given: dict[str, str]) -> str:
@@ -74,8 +76,8 @@ def _doubt(subject: Subject, a: SymbolicAlgebra, given: dict[str, str]) -> str:
     for problem in (*constructor.problems(of_constructor=True), *follower.problems()):
         return f"the code {problem}, which a proof cannot follow"
     kept = list(follower.kept())
-    before, again = texts(kept) | _own(run.things), run.outputs()
-    after = texts(follower.kept()) | _own(run.things)
+    before, again = texts(kept) | _own(run.things) | plain_state(), run.outputs(is_first=False)
+    after = texts(follower.kept()) | _own(run.things) | plain_state()
     if names := [x for x in before if before[x] != after.get(x) or first.get(x, before[x]) != before[x]]:
         return f"the code changes {names[0]} from run to run"
     with ExitStack() as stack:
@@ -119,11 +121,14 @@ def _of_layer(a: SymbolicAlgebra, make: Any) -> Run:
     parts = dict(layer.walk())
     state = [(x, name, getattr(x, name)) for x in parts.values() for name in (*x.parameters, *x.buffers)]
 
-    def outputs() -> dict[str, Any]:
+    def outputs(is_first: bool = True) -> dict[str, Any]:
         for part, name, value in state:
             setattr(part, name, value)
         Y = layer.feedforward(X)
-        drop_gradients(layer)
+        if is_first:
+            drop_gradients(layer)
+        else:  # as when it trains
+            layer._Y, layer._DY = Y, G
         layer.backpropagate(Y, G)
         gradients = ((path, x, f"D{name}") for path, x in parts.items() for name in ("X", *x.parameters))
         return {"Y": _value(Y)} | {f"{path} {D}".strip(): _value(getattr(x, D)) for path, x, D in gradients}
@@ -134,14 +139,14 @@ def _of_layer(a: SymbolicAlgebra, make: Any) -> Run:
 def _of_activation(a: SymbolicAlgebra, make: Callable[[], ActivationFunction]) -> Run:
     act = a.numbers(make())
     X = a.symbols("X", a.size("N"), a.size("K"))
-    return Run([act], lambda: {"value": _value(act(X)), "gradient": _value(act.gradient(X))})
+    return Run([act], lambda is_first=True: {"value": _value(act(X)), "gradient": _value(act.gradient(X))})
 
 
 def _of_loss(a: SymbolicAlgebra, make: Callable[[], LossFunction]) -> Run:
     loss = a.numbers(make())
     Y, T, s = (a.symbols(x, a.size("N"), a.size(n) if n else 1) for x, n in (("Y", "K"), ("T", "K"), ("s", "")))
 
-    def outputs() -> dict[str, Any]:
+    def outputs(is_first: bool = True) -> dict[str, Any]:
         found = {"value": loss(Y, T), "gradient": loss.gradient(Y, T), "mean_gradient": loss.mean_gradient(Y, T, s)}
         found |= {"weighted value": loss(Y, T, s)} if takes_weights(loss) else {}
         return {name: _value(x) for name, x in found.items()}

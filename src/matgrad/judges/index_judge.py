@@ -265,6 +265,11 @@ def _answered(subject: Subject, ones: frozenset[str], asked: Questions) -> list[
 
     Where it decides by numbers of its own, the verdicts are for these numbers.
     """
+    if ones and subject.claims == claims.of_layer:
+        try:
+            Symbols(ones).made(subject.thing)
+        except ValueError:  # it does not exist in these sizes
+            return []
     for keep_numbers in (False, True):
         a = Symbols(ones, keep_numbers, asked)
         asked.numbers.clear()
@@ -272,12 +277,10 @@ def _answered(subject: Subject, ones: frozenset[str], asked: Questions) -> list[
             checks, is_crash = attempt(subject, a)
         if not is_crash and not asked.numbers:
             break
-    found = [*(f"asks {question}" for question in asked.others), *asked.numbers]
-    reason = f"the code {found[0]}" if found else ""
+    reason = asked.first()
     if not reason and not is_crash and all(x.ok for x in checks) and subject.claims in RUNS:
-        again = Symbols(ones, keep_numbers, asked)
         with SYMBOLIC.asking(asked):
-            reason = doubt(subject, again, a.given)
+            reason = doubt(subject, Symbols(ones, keep_numbers, asked), a.given) or asked.first()
     if reason:
         return [replace(x, ok=False, message=f"{x.name} is not proved: {reason}\n  in {x.location}") for x in checks]
     given = ", ".join(f"{name} = {text}" if text else name for name, text in sorted(a.given.items()))

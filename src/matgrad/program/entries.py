@@ -153,7 +153,7 @@ class IndexMatrix(RecordedMatrix):
     # -- for the package ------------------------------------------------------------------------
     def __getattribute__(self, name: str) -> Any:
         """An attribute, of which users need few; others tell matrices of different types apart."""
-        if name not in FOR_USERS and is_asked_by_user():
+        if is_asked_by_user() and (name not in FOR_USERS or not object.__getattribute__(self, "value").shape):
             SYMBOLIC.ask(f"for the attribute {name} of a matrix")
         return object.__getattribute__(self, name)
 

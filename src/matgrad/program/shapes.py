@@ -30,6 +30,11 @@ class Questions:
         self.others: list[str] = []
         self.numbers: list[str] = []
 
+    def first(self) -> str:
+        """What was asked first that has several answers; '' if nothing was."""
+        found = [*(f"asks {question}" for question in self.others), *self.numbers]
+        return f"the code {found[0]}" if found else ""
+
 
 def _of_scalar(operator: str) -> Callable[..., Any]:
     """The operator of a size: that of a scalar, which can be computed with."""
