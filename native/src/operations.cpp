@@ -1,6 +1,7 @@
 #include "operations.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "matgrad/errors.h"
@@ -27,7 +28,7 @@ struct Sizes {
             if (!*pattern) return false;
             if (*pattern == '[') {
                 products.emplace_back(++pattern, n);
-                while (*pattern++ != ']') {}
+                pattern = std::strchr(pattern, ']') + 1;
                 continue;
             }
             Index& known = (*this)[*pattern++];
