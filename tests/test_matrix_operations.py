@@ -135,18 +135,20 @@ TABLE: dict[str, Row] = {
         lambda A: filled(len(A) // 3, 3 * len(A.T), lambda i, j: A[3 * i + j // len(A.T), j % len(A.T)]),
         ("Mn",),
     ),
-    "diag blocks": Row(lambda X: mo.diag(X, len(X) // 3), lambda A: diagonal_blocks(A), ("MN",)),
+    "diag blocks": Row(lambda X: mo.diag(X, np.shape(X)[0] // 3), lambda A: diagonal_blocks(A), ("MN",)),
     "diag_product": Row(
-        lambda A, B: mo.diag_product(A, B, len(A) // 3), lambda A, B: diagonal_blocks(product(A, B)), ("Mk", "kN")
+        lambda A, B: mo.diag_product(A, B, np.shape(A)[0] // 3),
+        lambda A, B: diagonal_blocks(product(A, B)),
+        ("Mk", "kN"),
     ),
     "Diag blocks": Row(
-        lambda A, B: mo.Diag(A, len(A) // 3) @ B, lambda A, B: product(block_diagonal(A), B), ("Mk", "Kn")
+        lambda A, B: mo.Diag(A, np.shape(A)[0] // 3) @ B, lambda A, B: product(block_diagonal(A), B), ("Mk", "Kn")
     ),
     "Diag blocks right": Row(
-        lambda A, B: B @ mo.Diag(A, len(A) // 3), lambda A, B: product(B, block_diagonal(A)), ("Mk", "nM")
+        lambda A, B: B @ mo.Diag(A, np.shape(A)[0] // 3), lambda A, B: product(B, block_diagonal(A)), ("Mk", "nM")
     ),
     "Diag blocks transposed": Row(
-        lambda A, B: mo.Diag(A, len(A) // 3).T @ B, lambda A, B: product(block_diagonal(A).T, B), ("Mk", "Mn")
+        lambda A, B: mo.Diag(A, np.shape(A)[0] // 3).T @ B, lambda A, B: product(block_diagonal(A).T, B), ("Mk", "Mn")
     ),
     "one_hot": Row(lambda x, W: mo.one_hot(x, 3) @ W, lambda a, W: product(ones_at(a, 3), W), ("m1", "kn")),
     "one_hot right": Row(lambda x, X: X @ mo.one_hot(x, 3), lambda a, A: product(A, ones_at(a, 3)), ("m1", "nm")),
@@ -154,7 +156,7 @@ TABLE: dict[str, Row] = {
         lambda x, G: mo.one_hot(x, 4).T @ G, lambda a, G: product(ones_at(a, 4).T, G), ("m1", "mn")
     ),
     "one_hot transposed right": Row(
-        lambda x, X: X @ mo.one_hot(x, len(X[0])).T, lambda a, A: product(A, ones_at(a, len(A.T)).T), ("m1", "nk")
+        lambda x, X: X @ mo.one_hot(x, np.shape(X)[1]).T, lambda a, A: product(A, ones_at(a, len(A.T)).T), ("m1", "nk")
     ),
     **{
         f"one_hot fixed{name}": Row(operation, definition, sizes)

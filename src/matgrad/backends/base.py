@@ -56,6 +56,7 @@ Kind = TypeVar("Kind", bound=Matrix)  # of matrix: a result is of the same kind 
 Array = Any  # an array of one framework: what a backend's own methods and engines work on
 
 DTYPES = ("float32", "float64")
+ELEMENTWISE = ("exp", "log", "log1p", "reciprocal", "sqrt", "tanh", "erf")  # which frameworks have by these names
 MATMULS = ("float32", "tf32", "bf16")  # how products of float32 matrices are computed; sums are always in float32
 
 
@@ -93,7 +94,7 @@ class Backend(ABC):
     @abstractmethod
     def exp(self, X: Array) -> Array: ...
 
-    log = log1p = reciprocal = sqrt = tanh = erf = step = exp  # which have one matrix too
+    log = reciprocal = sqrt = tanh = erf = step = exp  # which have one matrix too
     diag = Diag = columns_sum = rows_sum = columns_max = rows_max = elements_sum = exp
 
     @abstractmethod
@@ -129,6 +130,9 @@ class Backend(ABC):
     def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array: ...
 
     # -- derived ------------------------------------------------------------------------------
+    def log1p(self, X: Array) -> Array:
+        return self.log(1 + X)  # that of a framework is accurate near 0
+
     def dot(self, x: Array, y: Array) -> Scalar:
         return self.elements_sum(self.hadamard(x, y))
 

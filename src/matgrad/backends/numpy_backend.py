@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.backends.base import Array, Backend, Scalar, sum_in_blocks
+from matgrad.backends.base import ELEMENTWISE, Array, Backend, Scalar, sum_in_blocks
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -127,7 +127,8 @@ class ArrayBackend(Backend):
         """The rows (axis 0) or columns (axis 1) of X with these indices; zeros for an index that is their number."""
         return self.xp.take(X, index, axis, mode="fill", fill_value=0)
 
-    exp, log, log1p, reciprocal, sqrt, tanh = map(_of_elements, ("exp", "log", "log1p", "reciprocal", "sqrt", "tanh"))
+    exp: Any  # with the others
+    locals().update({name: _of_elements(name) for name in ELEMENTWISE})
 
     def step(self, X: Array) -> Array:
         return (X >= 0).astype(X.dtype)

@@ -107,7 +107,7 @@ class SympyBackend(Backend):
         return SympyMatrix(X.applyfunc(f))
 
     exp, log, sqrt, tanh, erf = map(_of_elements, (sp.exp, sp.log, sp.sqrt, sp.tanh, sp.erf))
-    log1p, reciprocal = _of_elements(lambda x: sp.log(1 + x)), _of_elements(lambda x: 1 / x)
+    reciprocal = _of_elements(lambda x: 1 / x)
     step = _of_elements(lambda x: sp.Piecewise((1, x >= 0), (0, True)))
     log_sigmoid = _of_elements(lambda x: -sp.log(1 + sp.exp(-x)))
 

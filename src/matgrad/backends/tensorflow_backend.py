@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from matgrad.backends.base import Array, Scalar, sum_in_blocks
+from matgrad.backends.base import ELEMENTWISE, Array, Scalar, sum_in_blocks
 from matgrad.backends.numpy_backend import ArrayBackend, times_64, uniform
 from matgrad.foundation.writing import visible
 
@@ -37,8 +37,7 @@ class TensorflowBackend(ArrayBackend):
 
     rows_sum = staticmethod(partial(tf.reduce_sum, axis=1, keepdims=True))
     columns_max, rows_max = (staticmethod(partial(tf.reduce_max, axis=k, keepdims=True)) for k in (0, 1))
-    exp, log, log1p = map(staticmethod, (tf.exp, tf.math.log, tf.math.log1p))
-    reciprocal, sqrt, tanh = map(staticmethod, (tf.math.reciprocal, tf.sqrt, tf.tanh))
+    locals().update({name: staticmethod(getattr(tf.math, name)) for name in ELEMENTWISE})
     log_sigmoid = staticmethod(tf.math.log_sigmoid)
 
     def erf(self, X: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from matgrad.backends.base import MATMULS, Array, Scalar
+from matgrad.backends.base import ELEMENTWISE, MATMULS, Array, Scalar
 from matgrad.backends.numpy_backend import ArrayBackend, times_64, uniform
 from matgrad.foundation.writing import visible
 
@@ -37,8 +37,7 @@ class TorchBackend(ArrayBackend):
     log_sigmoid: Any = staticmethod(torch.nn.functional.logsigmoid)
     elements_sum: Any = staticmethod(torch.sum)
     columns_sum, rows_sum = (staticmethod(partial(torch.sum, dim=k, keepdim=True)) for k in (0, 1))
-    exp, log, log1p, reciprocal = (staticmethod(getattr(torch, f)) for f in ("exp", "log", "log1p", "reciprocal"))
-    sqrt, tanh, erf = (staticmethod(getattr(torch, f)) for f in ("sqrt", "tanh", "erf"))
+    locals().update({name: staticmethod(getattr(torch, name)) for name in ELEMENTWISE})
 
     def step(self, X: Array) -> Array:
         return (X >= 0).to(X.dtype)

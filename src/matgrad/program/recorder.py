@@ -20,7 +20,7 @@ from weakref import WeakSet
 import numpy as np
 
 from matgrad.backends import backend_of, register_matrix_type
-from matgrad.backends.base import DTYPES, Backend, RecordingError
+from matgrad.backends.base import DTYPES, ELEMENTWISE, Backend, RecordingError
 from matgrad.foundation.numbers import as_number
 from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
 from matgrad.program.computations import Computation
@@ -309,7 +309,8 @@ class RecorderBackend(Backend):
 
     name = "recorder"
     has_sparse = True
-    locals().update({name: recording_method(name) for name in Backend.__abstractmethods__ & OPERATIONS.keys()})
+    _primitives = frozenset((*Backend.__abstractmethods__, *ELEMENTWISE))
+    locals().update({name: recording_method(name) for name in _primitives & OPERATIONS.keys()})
 
     def full(self, value: Any, m: Any, n: Any, like: RecordedMatrix) -> Any:
         return like._lift(value, (m, n))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import Backend, backend_of
-from matgrad.backends.base import Array, Scalar, size_of
+from matgrad.backends.base import ELEMENTWISE, Array, Scalar, size_of
 
 
 def _undefined(*arguments: Any, **options: Any) -> Any:
@@ -70,7 +70,7 @@ class SparseBackend(Backend):
         return _inner(X).to_numpy(X.to_dense())
 
 
-for _name in SparseBackend.__abstractmethods__:  # the operations that it lacks
+for _name in (*SparseBackend.__abstractmethods__, *ELEMENTWISE):  # the operations that it lacks
     setattr(SparseBackend, _name, staticmethod(_undefined))
 abc.update_abstractmethods(SparseBackend)  # type: ignore[type-abstract]
 

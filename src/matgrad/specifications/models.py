@@ -316,5 +316,5 @@ def _kinds(items: list[str]) -> list[Any]:
     kinds: list[Any] = []
     for position, item in enumerate(items, start=1):
         with at_position("layer", position):
-            kinds.append(lookup(parse_call(item).name, {**SHAPED, **LAYERS, **ACTIVATIONS}, "layer"))
+            kinds.append(lookup(parse_call(item).name, {**LAYERS, **SHAPED, **ACTIVATIONS}, "layer"))
     return kinds

@@ -217,7 +217,7 @@ def create_inner(item: Any, shape: LayerShape) -> Layer:
     call = parse_call(item)
     if call.name in SHAPED and call.name not in LAYERS:
         return create(item, SHAPED, "layer", shape)
-    kind, D = lookup(call.name, {**SHAPED, **LAYERS, **ACTIVATIONS}, "layer"), math.prod(shape)
+    kind, D = lookup(call.name, {**LAYERS, **SHAPED, **ACTIVATIONS}, "layer"), math.prod(shape)
     if getattr(kind, "keeps_size", False):
         return shaped(create(item, LAYERS, "layer", D, D), shape, shape)
     if not call.arguments or not isinstance(call.arguments[0], int) or isinstance(call.arguments[0], bool):
