@@ -38,9 +38,9 @@ ORDER = [
     ("specifications",),
     ("exchange", "sklearn"),
     ("runs",),
-    ("writers",),
     ("judges",),
     ("derivation",),
+    ("writers",),
     ("explanation",),
     ("cli",),
 ]

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import matgrad as mg
+from matgrad.cli import main
 from support import PATIENCE
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +40,7 @@ def run(*command: str | Path, **options) -> str:
         ("github-issue-config", [GITHUB / "ISSUE_TEMPLATE" / "config.yml"]),
         ("github-issue-forms", FORMS),
         ("github-workflows", WORKFLOWS),
+        ("github-actions", [ROOT / "action.yml"]),
     ],
 )
 def test_files_for_the_forge_follow_their_schemas(schema: str, files: list[Path]):
@@ -68,6 +70,17 @@ def test_workflows_use_actions_of_a_commit_and_few_permissions(workflow: Path):
     assert content["permissions"] == {"contents": "read"}
     for job in content["jobs"].values():
         assert "permissions" not in job or job["if"] == "startsWith(github.ref, 'refs/tags/v')"
+
+
+def test_hooks_call_commands_that_exist():
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert {"id", "name", "entry", "language"} <= set(hook)
+    called = [hook["entry"].removeprefix("matgrad ")]
+    called += re.findall(r"-m matgrad (.*)", (ROOT / "action.yml").read_text())
+    assert len(called) == 3
+    for words in map(str.split, called):
+        known = {option for parameter in main.commands[words[0]].params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known
 
 
 def test_workflows_call_targets_and_versions_that_exist():
@@ -117,7 +130,7 @@ def test_the_wheel_has_the_package_and_the_core(distributions: tuple[Path, Path]
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     core = {name for name in names if re.fullmatch(r"matgrad/_native\..*(so|pyd)", name)}
     assert len(core) == 1
-    assert names - core == {path.removeprefix("src/") for path in tracked("src/matgrad")}
+    assert names - core == {path.removeprefix("src/") for path in tracked("src")}
 
 
 @pytest.mark.slow

@@ -116,5 +116,6 @@ from matgrad.storage.models import load as load
 from matgrad.storage.models import load_weights as load_weights
 from matgrad.training import stochastic_gradient_descent as stochastic_gradient_descent
 from matgrad.writers import prove as prove
+from matgrad.writers import proved as proved
 
 __version__ = "0.4.0"

@@ -18,7 +18,7 @@ import matgrad as mg
 from matgrad.writers.specifications import argument, specification
 
 MISSING = {  # of each wrong function, a part of what the verdict says
-    "SoftCrossEntropyMissingFactor": "∂/∂z_ij: true − returned = ((Σ_k t_ik) - 1) · exp(z_ij)·g / (N·(Σ_k exp(z_ik)))",
+    "SoftCrossEntropyMissingFactor": "∂/∂z_ij: true − returned = ((Σ_k t_ik) - 1) · g·p_ij / N",
     "MSEForgottenN": "∂/∂x_ij: true = returned · 1 / D",
     "LabelCrossEntropyForgottenN": "∂/∂z_ij: true = returned · 1 / N",
     "SoftmaxKeepdim": "shapes (N, N2) and (N) do not match unless N2 = N",

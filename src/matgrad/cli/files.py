@@ -77,7 +77,8 @@ class Writes(FileType):
         """The path."""
         path, expected = super().convert(value, param, ctx), " or ".join(self.endings)
         is_plain_folder = self.names and (not path.suffix or str(value).endswith("/"))
-        if self.endings and path.suffix not in self.endings and not is_plain_folder:
+        is_printed = self.prints and path == STANDARD_OUTPUT
+        if self.endings and path.suffix not in self.endings and not is_plain_folder and not is_printed:
             expected += ", or a folder" if self.names else ""
             self.fail(f"expected a name that ends in {expected}, found {str(value)!r}.", param, ctx)
         return path

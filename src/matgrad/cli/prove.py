@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from functools import reduce
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from matgrad.cli.commands import Command, echo, echo_json, json_option, option
+from matgrad.cli.commands import Command, echo, latex_option, option
+from matgrad.cli.files import STANDARD_OUTPUT, Writes, write_text
 from matgrad.cli.options import POSITIVE
-from matgrad.writers import prove as prove_gradients
+from matgrad.cli.sarif import sarif_log
+from matgrad.foundation.writing import as_json
+from matgrad.writers.claims import Claim, claims_of, found, has_claims, loaded
 from matgrad.writers.specifications import argument
+from matgrad.writers.verdicts import Verdict, latex_document
+
+EXPECTED = "expected FILE:NAME, such as losses.py:SoftCrossEntropy, then ARGUMENT=SHAPE; or FILE.py with @mg.proved"
 
 
 @click.command(cls=Command, short_help="Prove the gradients of PyTorch or JAX code for all sizes, or refute them.")
-@click.argument("target", metavar="FILE:NAME")
-@click.argument("shapes", nargs=-1, metavar="[ARGUMENT=SHAPE]…")
+@click.argument("words", nargs=-1, required=True, metavar="FILE:NAME [ARGUMENT=SHAPE]…")
 @option("Options", "--backward", metavar="NAME", help="The function with the gradients, if NAME has none of its own.")
 @option("Options", "--wrt", metavar="NAMES", help="Only these arguments, separated by commas; none may be None.")
 @option(
@@ -30,9 +32,20 @@ from matgrad.writers.specifications import argument
     help="What computes the same as a kernel. Repeatable.",
 )
 @option("Options", "--surrogate", is_flag=True, help="It is no gradient by design: say what it is instead.")
-@option("Options", "--seconds", type=POSITIVE, default=60, help="At most so long.")
-@json_option
-def prove(target: str, shapes: tuple[str, ...], as_json: bool, **options: Any) -> None:
+@option("Options", "--seconds", type=POSITIVE, default=60, help="At most so long for each function.")
+@option("Options", "--if-claimed", is_flag=True, help="Pass over files without @mg.proved, as a hook of git does.")
+@option(
+    "Output",
+    "--json",
+    is_flag=False,
+    flag_value=STANDARD_OUTPUT,
+    type=Writes(".json", prints=True),
+    metavar="[FILE]",
+    help="Write a list of verdicts as JSON, or print it alone.",
+)
+@option("Output", "--sarif", type=Writes(), metavar="FILE", help="Write what is not proved as SARIF 2.1.0.")
+@latex_option
+def prove(words: tuple[str, ...], json: Path | None, sarif: Path | None, latex: Path | None, **options: Any) -> None:
     """Prove for all sizes that NAME in a Python FILE computes its own gradients, or say what is missing.
 
     NAME is a torch.autograd.Function, an operator of torch.library.custom_op with register_autograd, a jax.custom_vjp
@@ -40,62 +53,85 @@ def prove(target: str, shapes: tuple[str, ...], as_json: bool, **options: Any) -
 
         matgrad prove losses.py:SoftCrossEntropy z="N K" t="N K, Σ_K = 1"
 
-    Others are "> 0", a positive number; "N < K", labels; "T S ?", a mask; "= H", a size; or a number, as it is. The
-    exit status is 0 if everything is proved, 1 if it is refuted, with numbers that show it, and otherwise 2.
+    Others are "> 0", a positive number; "N < K", labels; "T S ?", a mask; "= H", a size; or a number, as it is. There
+    can be several functions, each followed by its arguments. A FILE alone stands for all functions in it with
+    @mg.proved(z="N K", …). The exit status is 0 if everything is proved, 1 if something is refuted, with numbers that
+    show it, and otherwise 2.
     """
-    path, _, name = target.rpartition(":")
-    if not path or not name:
-        raise ValueError(f"{target!r}: expected FILE:NAME, such as losses.py:SoftCrossEntropy")
-    module = loaded(Path(path))
-    pairs = dict(_pair(text, "ARGUMENT=SHAPE") for text in shapes)
-    kernels = dict(_pair(text, "KERNEL=NAME") for text in options["reference"])
-    verdict = prove_gradients(
-        found(module, name),
-        {n: argument(text) for n, text in pairs.items()},
-        backward=found(module, options["backward"]) if options["backward"] else None,
-        wrt=options["wrt"].split(",") if options["wrt"] else None,
-        reference={kernel: found(module, text) for kernel, text in kernels.items()},
-        surrogate=options["surrogate"],
-        seconds=options["seconds"],
-    )
-    if as_json:
-        echo_json(verdict.as_json())
-    else:
-        echo(str(verdict))
-    raise click.exceptions.Exit(verdict.status)
+    verdicts = []
+    is_silent = STANDARD_OUTPUT in (json, latex)
+    for claim in claimed(targets(words), **options):
+        verdicts.append(claim.verdict())
+        if not is_silent:
+            echo(str(verdicts[-1]))
+    if json is not None:
+        write_text(json, as_json([verdict.as_json() for verdict in verdicts]) + "\n", "JSON")
+    if sarif is not None:
+        write_text(sarif, as_json(sarif_log(verdicts)) + "\n", "SARIF")
+    if latex is not None:
+        write_text(latex, latex_document(verdicts), "LaTeX")
+    raise click.exceptions.Exit(exit_status(verdicts))
 
 
-def loaded(path: Path) -> ModuleType:
-    """The module of a file, imported as a part of its package if it is in one."""
-    if not path.is_file() or path.suffix != ".py":
-        raise ValueError(f"{str(path)!r}: expected a Python file, with the ending .py")
-    folder, names = path.resolve().parent, [path.stem]
-    while (folder / "__init__.py").is_file():
-        names.insert(0, folder.name)
-        folder = folder.parent
-    sys.path.insert(0, str(folder))
-    if len(names) > 1:
-        return importlib.import_module(".".join(names))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
-    return module
+def exit_status(verdicts: Sequence[Verdict]) -> int:
+    """1 if something is refuted, otherwise 2 if something is not proved."""
+    statuses = {verdict.status for verdict in verdicts}
+    return next((n for n in (1, 2) if n in statuses), 0)
 
 
-def found(module: ModuleType, name: str) -> Any:
-    """What has a name, which may have dots, in a module."""
-    try:
-        return reduce(getattr, name.split("."), module)
-    except AttributeError:
-        known = [n for n, x in vars(module).items() if getattr(x, "__module__", None) == module.__name__]
-        raise ValueError(f"{module.__name__} has no {name!r}; it has {', '.join(known) or 'nothing'}") from None
+class Target(NamedTuple):
+    """A function in a file, with what is said of its arguments; without a name, all that the file claims."""
+
+    path: Path
+    name: str
+    said: dict[str, Any]
 
 
-def _pair(text: str, expected: str) -> tuple[str, str]:
+def targets(words: Sequence[str]) -> list[Target]:
+    """What is to be proved, by the words of a command line."""
+    result: list[Target] = []
+    for word in words:
+        name, sign, value = (part.strip() for part in word.partition("="))
+        if sign:
+            if not result or not result[-1].name or not name:
+                raise ValueError(f"{word!r}: {EXPECTED}")
+            result[-1].said[name] = argument(value)
+        elif word.endswith(".py"):
+            result.append(Target(Path(word), "", {}))
+        else:
+            path, _, name = word.rpartition(":")
+            if not path or not name:
+                raise ValueError(f"{word!r}: {EXPECTED}")
+            result.append(Target(Path(path), name, {}))
+    return result
+
+
+def claimed(
+    chosen: Sequence[Target], backward: str | None, wrt: str | None, reference: Sequence[str], **options: Any
+) -> Iterator[Claim]:
+    """What is claimed of functions: what is said of them here, or in their files."""
+    skips = options.pop("if_claimed")
+    for path, name, said in chosen:
+        if skips and not name and not has_claims(path):
+            continue
+        module = loaded(path)
+        claims = [claim for claim in claims_of(module) if not name or claim.function is found(module, name)]
+        if claims and not said:
+            yield from (claim._replace(said=claim.said | {"seconds": options["seconds"]}) for claim in claims)
+            continue
+        if not name:
+            raise ValueError(f"{path}: no function in it has @mg.proved; {EXPECTED}")
+        kernels = dict(_pair(text) for text in reference)
+        own = {
+            "backward": found(module, backward) if backward else None,
+            "wrt": wrt.split(",") if wrt else None,
+            "reference": {kernel: found(module, text) for kernel, text in kernels.items()},
+        }
+        yield Claim(found(module, name), said | own | options, str(path))
+
+
+def _pair(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise ValueError(f"{text!r}: expected {expected}")
+        raise ValueError(f"{text!r}: expected KERNEL=NAME")
     return name.strip(), value.strip()

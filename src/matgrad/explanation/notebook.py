@@ -33,6 +33,7 @@ from matgrad.sparse.matrix import SparseMatrix
 if TYPE_CHECKING:
     from matgrad.explanation.explanation import Explained
     from matgrad.program.program import Program
+    from matgrad.writers.verdicts import Verdict
 
 MOST_LINES = 150  # of a program
 CELL = f"{PLAIN};border-bottom:{LINE};padding:5px 20px 5px 0;text-align:left;vertical-align:top"
@@ -149,6 +150,15 @@ def explained_html(e: Explained) -> str:
     parts = [f"<b>{as_html(e.title)}</b>", _math(w.latex), _math(w.numbered), source, verdict]
     lines = "".join(f'<div style="margin:3px 0">{part}</div>' for part in parts)
     return _page(lines + matrix_html(e.value, w.symbol))
+
+
+def verdict_html(verdict: Verdict) -> str:
+    """A verdict on gradients, with its formulas, those of the gradients too if they are right."""
+    parts = [f"<b>{as_html(verdict.name)}</b> {as_html(verdict.verdict)} {muted(f'({verdict.seconds:.2f} s)')}"]
+    parts += [as_html(line) if isinstance(line, str) else _math(line.latex) for line in verdict.lines]
+    parts += [_math(formula.latex) for formula in verdict.formulas if not verdict.status]
+    parts += [as_html(f"if {text}") for text in verdict.assumptions]
+    return _page("".join(f'<div style="margin:3px 0">{part}</div>' for part in parts))
 
 
 def program_html(program: Program) -> str:

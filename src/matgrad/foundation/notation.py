@@ -15,6 +15,31 @@ _NAMES = "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rh
 _GREEK = {*_NAMES.split(), *re.findall(r"\w+", "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega")}
 SYMBOLS = {"al": "a_l", "tl": "t_l", "ar": "a_r", "tr": "t_r"}  # names that are not written with their own letters
 SYMBOLS |= {"epsilon": r"\varepsilon", "delta": r"\Delta"}
+SIGNS = {
+    **{"∂": r"\partial", "Σ": r"\Sigma", "σ": r"\sigma", "π": r"\pi", "μ": r"\mu", "ε": r"\varepsilon", "γ": r"\gamma"},
+    **{
+        "α": r"\alpha",
+        "β": r"\beta",
+        "δ": r"\delta",
+        "·": r"\cdot",
+        "⊙": r"\odot",
+        "≥": r"\geq",
+        "≤": r"\leq",
+        "→": r"\to",
+    },
+    **{"ᵀ": r"^\top", "²": "^2", "⁻": "^-", "¹": "^1", "∇": r"\nabla", "√": r"\surd", "′": "'", "…": r"\ldots"},
+    **{
+        "⟨": r"\langle",
+        "⟩": r"\rangle",
+        "ℒ": r"\mathcal{L}",
+        "₂": "_2",
+        "ᵢ": "_i",
+        "×": r"\times",
+        "½": r"\frac12",
+        "−": "-",
+        "∞": r"\infty",
+    },
+}  # in the words of a rule
 FUNCTIONS = {  # applied to every element or every row, so that f(X) has the size of X
     "sigmoid": r"\sigma",
     "tanh": r"\tanh",
@@ -43,6 +68,11 @@ def escape(text: str) -> str:
     """The string with TeX's special characters made printable."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
+
+
+def words(text: str) -> str:
+    """Words of a text in LaTeX, with mathematical signs in them."""
+    return "".join(f"${SIGNS[c]}$" if c in SIGNS else c for c in escape(text))
 
 
 def symbol(name: str) -> Tex:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from matgrad.foundation.notation import document, escape
+from matgrad.foundation.notation import document, escape, words
 from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor, Index, is_equal, new_index
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
@@ -31,13 +31,6 @@ Definition = tuple[IndexMatrix, IndexMatrix]  # symbols, and what they stand for
 Written = Callable[[Text], str]  # a part of an equation, written by a writer of text or of LaTeX
 SAME = "what the code computes; both have the same canonical form"
 OF_DELTA = "a sum over a delta [k=i] has the term for k = i alone"
-_TEX = {
-    **{"∂": r"\partial", "Σ": r"\Sigma", "σ": r"\sigma", "π": r"\pi", "μ": r"\mu", "ε": r"\varepsilon", "γ": r"\gamma"},
-    **{"α": r"\alpha", "β": r"\beta", "δ": r"\delta", "·": r"\cdot", "⊙": r"\odot", "≥": r"\geq", "≤": r"\leq"},
-    **{"ᵀ": r"^\top", "²": "^2", "⁻": "^-", "¹": "^1", "∇": r"\nabla", "√": r"\surd", "′": "'", "…": r"\ldots"},
-    **{"⟨": r"\langle", "⟩": r"\rangle", "ℒ": r"\mathcal{L}", "₂": "_2", "ᵢ": "_i", "×": r"\times", "½": r"\frac12"},
-}
-SIGNS = {sign: f"${tex}$" for sign, tex in _TEX.items()}  # in the words of a rule
 
 
 @dataclass(frozen=True)
@@ -86,8 +79,7 @@ class Explanation:
             equation = f"{line.left(writer) if line.left else ''} = {line.right(writer)}"
             code = rf" \texttt{{{escape(line.matrices)}}}" if line.matrices and not line.latex else ""
             matrices = f"\\[\n{line.latex}\n\\]\n" if line.latex else ""
-            rule = "".join(SIGNS.get(c, c) for c in escape(line.rule))
-            items.append(f"\\item {rule}{code}\n{matrices}\\[\n{equation}\n\\]")
+            items.append(f"\\item {words(line.rule)}{code}\n{matrices}\\[\n{equation}\n\\]")
         title = rf"\section*{{{escape(self.check.name)}, {escape(self.check.sizes)}}}"
         return document(title, r"\begin{enumerate}", *items, r"\end{enumerate}")
 

@@ -21,7 +21,7 @@ from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
 from matgrad.writers.specifications import Specification, SumRule, specification, sum_rules, under
 from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
 from matgrad.writers.tensors import Key, Tensor, gradient, indices, keys, summed_to, symbols
-from matgrad.writers.verdicts import Verdict
+from matgrad.writers.verdicts import Formula, Place, Verdict
 
 # what code raises where it is wrong, or where symbols cannot stand for numbers
 CODE_ERRORS = (IndexError, TypeError, ValueError, AttributeError, KeyError, RuntimeError, AssertionError, MemoryError)
@@ -59,8 +59,15 @@ def prove(
     kernels = [getattr(kernel, "__name__", str(kernel)) for kernel in reference or {}]
     verdict.assumptions += [f"{name} computes what its reference does" for name in kernels]
     verdict.assumptions += [f"{q}, as was answered to the code" for q in questions]
+    verdict.place = verdict.place or place_of_function(code.functions[0])
     verdict.seconds = time.perf_counter() - start
     return verdict
+
+
+def place_of_function(f: Any) -> Place | None:
+    """Where a function begins."""
+    code = getattr(f, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else None
 
 
 def reason(error: Exception) -> tuple[str, str]:
@@ -175,6 +182,11 @@ class Proof:
             return self._by_numbers(samples, *reason(error))
         self.verdict.lines += self.model.remarks
         self.verdict.gradients = list(self.compared)
+        self.verdict.formulas = [
+            texts.gradient_formula(n, key, c.true, self._definitions())
+            for n, c in self.compared.items()
+            for key in keys(c.true.dims)
+        ]
         if not self.compared:
             return self.end("refused", "there is no gradient to prove")
         samples.run()
@@ -249,11 +261,12 @@ class Proof:
             lines.append(f"except where {kinks}")
         self.end("proved")
 
-    def _explain(self, n: str, key: Key, found: Compared) -> list[str]:
+    def _explain(self, n: str, key: Key, found: Compared) -> list[str | Formula]:
         """What is wrong with a gradient."""
-        line = self.model.lines.get(n)
-        where = [f"    in {texts.source(*line)}"] if line else []
-        return texts.difference(n, key, found.returned, found.true, self._definitions()) + where
+        place = self.model.lines.get(n)
+        self.verdict.place = self.verdict.place or place
+        where = [f"    in {texts.source(*place)}"] if place else []
+        return [*texts.difference(n, key, found.returned, found.true, self._definitions()), *where]
 
     def _definitions(self) -> list[tuple[Entry, Expression]]:
         """Variables of forward that can be put into an expression."""

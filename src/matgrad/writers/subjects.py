@@ -34,7 +34,7 @@ class Run(ABC):
     """A run of forward: its outputs, and what backward gives for gradients of them."""
 
     outputs: list[Any]
-    names: Mapping[str, Any] = {}  # values of variables in forward
+    names: Mapping[str, Any] = {}  # values of variables in forward, and of those that backward gets from it
     lines: Mapping[str, tuple[str, int]] = {}  # where gradients are computed
     remarks: Sequence[str] = ()
 

@@ -6,6 +6,7 @@ import linecache
 import re
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from matgrad.index_notation import text as notation
@@ -25,16 +26,15 @@ from matgrad.index_notation.powers import Base, parts
 from matgrad.index_notation.rules import folded
 from matgrad.index_notation.sums import Sum
 from matgrad.writers.tensors import Key, Tensor, entry_name, indices
+from matgrad.writers.verdicts import Formula
 
 LIBRARIES = (str(Path(__file__).parent), str(Path(traceback.__file__).parent))
 LETTERS = "ijklmnpqrstuv"
 ROUNDING = 1e-6  # relative: constants that are written with 7 digits
+text = notation.text
+TEXT, TEX = notation.Text(), notation.Latex()
+DOTS = {TEXT: "·", TEX: r"\cdot"}
 Definitions = Sequence[tuple[Entry, Expression]]
-
-
-def text(e: Expression, names: dict[Index, str] | None = None) -> str:
-    """An expression."""
-    return notation.text(e, names)
 
 
 def shorten(x: str, length: int) -> str:
@@ -59,18 +59,44 @@ def place_of(error: BaseException) -> str:
     return f", in {source(*own[-1])}" if own else ""
 
 
-def difference(n: str, key: Key, returned: Tensor, true: Tensor, definitions: Definitions) -> list[str]:
-    """How the returned gradient differs from the true one."""
-    a, b = returned.data[key], true.data[key]
-    names = dict(zip(indices(true.dims), LETTERS, strict=False))
-    head = "∂/∂" + entry_name(n, key) + ("_" + "".join(names.values()) if names else "")
-    details = [
-        f"    {what} {shorten(text(short(e, definitions), names), 300)}"
-        for what, e in (("returned", a), ("true    ", b))
-    ]
+def difference(n: str, key: Key, returned: Tensor, true: Tensor, definitions: Definitions) -> list[Formula]:
+    """How the returned gradient differs from the true one: the missing factor or term, and then both."""
+    a, b = (short(t.data[key], definitions) for t in (returned, true))
+    names = letters(true)
+    slope, latex = derivative(n, key, names)
     if (r := ratio(a, b)) is not None:
-        return [f"{head}: true = returned · {text(r)}", *details]
-    return [f"{head}: true − returned = {shorten(factored(short(b - a, definitions), names), 600)}", *details]
+        first = Formula(
+            f"{slope}: true = returned · {text(r)}", rf"{latex} = \text{{returned}} \cdot {TEX.expression(r, {})}"
+        )
+    else:
+        rest = b - a
+        first = Formula(
+            f"{slope}: true − returned = {shorten(factored(TEXT, rest, names), 600)}",
+            rf"{latex} - \text{{returned}} = {factored(TEX, rest, names)}",
+        )
+    others = [
+        Formula(f"    {what:<8} {shorten(text(e, names), 300)}", rf"\text{{{what}: }} {TEX.expression(e, names)}")
+        for what, e in (("returned", a), ("true", b))
+    ]
+    return [first, *others]
+
+
+def gradient_formula(n: str, key: Key, true: Tensor, definitions: Definitions) -> Formula:
+    """∂/∂x_ij = what it is"""
+    names = letters(true)
+    e, (slope, latex) = short(true.data[key], definitions), derivative(n, key, names)
+    return Formula(f"{slope} = {shorten(text(e, names), 600)}", f"{latex} = {TEX.expression(e, names)}")
+
+
+def letters(t: Tensor) -> dict[Index, str]:
+    """How the indices of a tensor are written."""
+    return dict(zip(indices(t.dims), LETTERS, strict=False))
+
+
+def derivative(n: str, key: Key, names: dict[Index, str]) -> tuple[str, str]:
+    """∂/∂x_ij, as text and in LaTeX."""
+    entries = [writer.entry(entry_name(n, key), list(names.values())) for writer in (TEXT, TEX)]
+    return f"∂/∂{entries[0]}", rf"\frac{{\partial}}{{\partial {entries[1]}}}"
 
 
 def short(e: Expression, definitions: Definitions) -> Expression:
@@ -81,18 +107,15 @@ def short(e: Expression, definitions: Definitions) -> Expression:
     return e
 
 
-def factored(e: Expression, names: dict[Index, str]) -> str:
+def factored(writer: notation.Text, e: Expression, names: dict[Index, str]) -> str:
     """(the rest)·content, which shows a missing factor as such"""
-    if len(e.terms) == 1 or any(isinstance(f, Condition) for f in e.factors()):
-        return text(e, names)
-    try:
-        c, content, base = parts(e, whole=True)
-        outside = product(content.items()).scaled(c)
-    except UndefinedError:
-        return text(e, names)
-    if base is None or not content:
-        return text(e, names)
-    return f"({text(base.expression, names)}) · {text(outside, names)}"
+    if len(e.terms) > 1 and not any(isinstance(f, Condition) for f in e.factors()):
+        with suppress(UndefinedError):
+            c, content, base = parts(e, whole=True)
+            if base is not None and content:
+                outside, rest = product(content.items()).scaled(c), writer.expression(base.expression, names)
+                return f"{writer.in_parentheses(rest)} {DOTS[writer]} {writer.expression(outside, names)}"
+    return writer.expression(e, names)
 
 
 def ratio(a: Expression, b: Expression) -> Expression | None:
@@ -131,7 +154,7 @@ def kinks(tensors: Sequence[Tensor]) -> str:
     """Where conditions and maxima change, which is excluded."""
     found = {}
     for t in tensors:
-        names = dict(zip(indices(t.dims), LETTERS, strict=False))
+        names = letters(t)
         for f in (f for e in t.data.values() if isinstance(e, Expression) for f in inner(e)):
             if isinstance(f, Step) and not any(isinstance(g, Maximum) for g in inner(f.argument)):
                 found[f.shape({i: i.size for i in f.free})] = f"{text(f.argument, names)} = 0"

@@ -23,7 +23,8 @@ class Context:
     """What forward and backward get for ctx."""
 
     def __init__(self, needs: Sequence[bool]) -> None:
-        self.needs_input_grad, self.saved_tensors = tuple(needs), ()
+        self.needs_input_grad = tuple(needs)
+        self.saved_tensors: tuple[Any, ...] = ()
         self.not_differentiable: tuple[Any, ...] = ()
         self.dirty: tuple[Any, ...] = ()
 
@@ -59,7 +60,7 @@ class TorchRun(Run):
         fixed = self.context.not_differentiable
         self.has_gradient = [needs_gradient(x) and not any(x is y for y in fixed) for x in self.results]
         self.outputs = [self.plain(x) for x, has in zip(self.results, self.has_gradient, strict=True) if has]
-        self.names = {name: x.value for name, x in found.items() if isinstance(x, SymbolicTensor)}
+        self.names: dict[str, Any] = {n: x.value for n, x in found.items() if isinstance(x, SymbolicTensor)}
         changed = [(n, x) for n, x in self.arguments.items() if isinstance(x, SymbolicTensor) and x.versions]
         self.remarks = [f"forward changes {n} in place" for n, x in changed if x not in self.context.dirty]
 
@@ -69,8 +70,11 @@ class TorchRun(Run):
         for x, has in zip(self.results, self.has_gradient, strict=True):
             is_tensor = isinstance(x, SymbolicTensor | torch.Tensor)
             own.append(to_torch(next(given)) if has else torch.zeros(()) if is_tensor else None)
-        with self._running():
+        found: dict[str, Any] = {}
+        with self._running(), local_variables(self.code.functions[1], found):
             returned = self.code.backward(self.context, self.arguments, self.results, own)
+        saved = {id(x) for x in self.context.saved_tensors}
+        self.names |= {n: x.value for n, x in found.items() if isinstance(x, SymbolicTensor) and id(x) in saved}
         if any(isinstance(g, SymbolicTensor) and g.versions for g in own):
             self.remarks = [*self.remarks, "backward changes the incoming gradient in place"]
         self.lines = {n: d.line for n, d in returned.items() if isinstance(d, SymbolicTensor)}

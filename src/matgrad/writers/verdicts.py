@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from matgrad.foundation.imports import deferred
+from matgrad.foundation.notation import document, words
+
 STATUS = {"proved": 0, "surrogate": 0, "refuted": 1}
+Place = tuple[str, int]  # file and line
+
+
+class Formula(NamedTuple):
+    """A line of mathematics, as text and in LaTeX."""
+
+    text: str
+    latex: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass
@@ -35,16 +49,29 @@ class Verdict:
 
     name: str
     verdict: str  # proved, refuted, undecided, refused or surrogate
-    lines: list[str] = field(default_factory=list)
+    lines: list[str | Formula] = field(default_factory=list)
     gradients: list[str] = field(default_factory=list)  # the arguments whose gradients were compared
+    formulas: list[Formula] = field(default_factory=list)  # what these gradients are
     assumptions: list[str] = field(default_factory=list)
+    suggestions: list[str] = field(default_factory=list)  # lines of code that are proved
+    place: Place | None = None  # of what is wrong, or of the function
     witness: Witness | None = None
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        head = f"{self.name}: {self.verdict.upper()}  ({self.seconds:.2f} s)"
-        more = [f"if {text}" for text in self.assumptions]
-        return "\n".join([head, *("  " + line for line in (*self.lines, *more))])
+        return "\n".join([self.head, *("  " + line for line in self.details)])
+
+    _repr_html_ = deferred("matgrad.explanation.notebook", "verdict_html")
+
+    @property
+    def head(self) -> str:
+        """The first line."""
+        return f"{self.name}: {self.verdict.upper()}  ({self.seconds:.2f} s)"
+
+    @property
+    def details(self) -> list[str]:
+        """The other lines."""
+        return [*map(str, self.lines), *(f"if {text}" for text in self.assumptions)]
 
     @property
     def status(self) -> int:
@@ -57,10 +84,25 @@ class Verdict:
             raise AssertionError(str(self))
         return self
 
+    @property
+    def latex(self) -> str:
+        """The verdict as a part of a LaTeX document."""
+        lines = [*self.lines, *([] if self.status else self.formulas), *(f"if {text}" for text in self.assumptions)]
+        shown = [f"\\[\n{x.latex}\n\\]" if isinstance(x, Formula) else f"{words(x.strip())}\n" for x in lines]
+        return "\n".join([rf"\section*{{{words(self.head)}}}", *shown])
+
     def as_json(self) -> dict[str, Any]:
         """What can be written as JSON."""
-        found = {k: v for k, v in vars(self).items() if k != "witness"}
-        return found | {"witness": None if self.witness is None else _listed(vars(self.witness))}
+        own = {"status": self.status, "lines": list(map(str, self.lines))}
+        own |= {"formulas": [formula._asdict() for formula in self.formulas]}
+        own |= {"place": self.place and {"file": self.place[0], "line": self.place[1]}}
+        own |= {"witness": None if self.witness is None else _listed(vars(self.witness))}
+        return vars(self) | own
+
+
+def latex_document(verdicts: list[Verdict]) -> str:
+    """Verdicts as a document."""
+    return document(*(verdict.latex for verdict in verdicts))
 
 
 def _listed(x: Any) -> Any:
