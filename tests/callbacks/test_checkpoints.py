@@ -435,13 +435,13 @@ def test_a_resumed_run_ends_with_the_same_bits_or_says_that_it_may_not(tmp_path,
     else:
         kept = {"number": "count", "list": "counts", "dictionary": "table", "generator": "rng", "matrix": "last"}
         assert any(f"had KeepingLayer.{kept.get(kind, kind)} " in text for text in said), said
-        assert any("the run continues uncompiled, as before (a layer keeps" in text for text in said) == compiled, said
+        assert any("training continues uncompiled: a layer keeps" in text for text in said) == compiled, said
 
 
 def test_other_conditions_of_a_resumed_run_are_announced(tmp_path, monkeypatch):
     crashed(tmp_path, model("numpy"), 17, every="3s")
-    monkeypatch.setattr("matgrad.training.run.threads", lambda: 77)
-    monkeypatch.setattr("matgrad.training.run.versions", lambda: {"matgrad": "0.0.1"})
+    monkeypatch.setattr("matgrad.training.resuming.threads", lambda: 77)
+    monkeypatch.setattr("matgrad.training.resuming.versions", lambda: {"matgrad": "0.0.1"})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(model("numpy"), mg.Checkpoints(tmp_path), resume=tmp_path, compiled=False)

@@ -8,7 +8,7 @@ from threads import on_ranks
 
 import matgrad as mg
 from matgrad.distributed import Disagreement, current
-from matgrad.training import fingerprint
+from matgrad.training import ranks
 
 
 def errors_of(size: int, task) -> list[str]:
@@ -79,19 +79,19 @@ def test_fit_tells_ranks_apart(of_rank_1: dict, named: str):
 
 def test_versions_are_compared(monkeypatch):
     known = [{"matgrad": "1", "numpy": "2.4"}, {"matgrad": "1", "numpy": "9.9"}]
-    monkeypatch.setattr(fingerprint, "versions", lambda: known[current().rank])
+    monkeypatch.setattr(ranks, "versions", lambda: known[current().rank])
     assert "in the version of numpy (9.9, expected 2.4)" in errors_of(2, fit)[0]
 
 
 def test_large_data_are_hashed_in_part(monkeypatch):
-    monkeypatch.setattr(fingerprint, "MOST", 1000)
+    monkeypatch.setattr(ranks, "MOST", 1000)
     X = np.zeros((1000, 5))
 
     def is_noticed(row: int, rows: int) -> bool:
         """Whether a change of a row changes the hash of the first rows."""
         changed = X[:rows].copy()
         changed[row] = 1
-        return fingerprint._sha256({"X": changed}) != fingerprint._sha256({"X": X[:rows]})
+        return ranks._sha256({"X": changed}) != ranks._sha256({"X": X[:rows]})
 
     assert all(is_noticed(row, 200) for row in range(200))  # as many as are hashed
     assert [row for row in range(20) if is_noticed(row, 1000)] == [0, 5, 10, 15]

@@ -26,7 +26,6 @@ class Callback:
     wants_batches = False  # whether `batch` is called
     place = 0  # where it is called: 0, 1 (the row of the epoch is complete), 2 or 3 (after the check for divergence)
     is_training = False  # whether its time counts as time of training
-    changes_only_state = False  # whether `batch` changes nothing of the model but its state
     # the attributes that a checkpoint has: plain values, matrices, lists and tables; with types, which are then checked
     state_names: Collection[str] = ()
     only_first = False  # whether it only prints or writes, so that of several ranks only the first calls it

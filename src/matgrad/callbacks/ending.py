@@ -139,7 +139,6 @@ class Checkpoints(Callback):
 
     only_first = True
     place = 3
-    changes_only_state = True
     state_names = MappingProxyType({"best": float | None})
 
     def __init__(

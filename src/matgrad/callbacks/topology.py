@@ -42,7 +42,7 @@ class TopologyCallback(Callback):
     the positions of sparse layers that have been stored at any time (ITOP's R).
     """
 
-    is_training = changes_only_state = True
+    is_training = True
     state_names = MappingProxyType(
         {"updates": int, "update_flops": int, "explored": float, "_explored": dict[str, np.ndarray], "_seed": int}
     )

@@ -19,7 +19,7 @@ from matgrad.cli.options import COUNT, POSITIVE, flag, is_given
 from matgrad.cli.saved_models import new_model
 from matgrad.foundation.writing import visible
 from matgrad.specifications.models import set_optimizers
-from matgrad.training.run import LEARNING_RATE
+from matgrad.training import LEARNING_RATE
 
 NEW = ("layers", "layer_sizes", "layer_weights", "dropouts", "densities", "supports")  # the options of a new model
 EXAMPLES = 6

@@ -25,7 +25,7 @@ from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
 from matgrad.sparse.matrix import SparseMatrix
-from matgrad.training.run import LEARNING_RATE
+from matgrad.training import LEARNING_RATE
 
 if TYPE_CHECKING:
     from matgrad.explanation.writing import Written

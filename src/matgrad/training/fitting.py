@@ -29,7 +29,8 @@ from matgrad.loss_functions import (
     loss_name,
     number_of_classes,
 )
-from matgrad.training.run import BATCH_SIZE, EPOCHS, LEARNING_RATE, Data, History, Training, checked_callbacks
+from matgrad.training.run import Training
+from matgrad.training.view import BATCH_SIZE, EPOCHS, LEARNING_RATE, Data, History, checked_callbacks
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron

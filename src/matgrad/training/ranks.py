@@ -1,4 +1,4 @@
-"""The fingerprint of a run: what decides its result, which all ranks must have in common; matrices by their hash."""
+"""Ranks agree on what decides the result of a run, an epoch and a batch; matrices are compared by their hashes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Array
 from matgrad.callbacks import Callback, Interruption, Statistics
 from matgrad.datasets import DataLoader
 from matgrad.datasets.loader import rows_of
@@ -19,6 +18,7 @@ from matgrad.foundation.machine import versions
 from matgrad.layers.state import flattened
 from matgrad.sparse.support import Support
 from matgrad.specifications.origins import plugin_of
+from matgrad.training.view import is_builtin
 
 if TYPE_CHECKING:
     from matgrad.training.run import Training
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 MOST = 25_000_000  # elements of a matrix that are hashed: rows that are evenly spread, if it has more
 
 
-def fingerprint_of_run(run: Training, settings: dict[str, str]) -> dict[str, str]:
-    """What decides the result of a run, by name."""
+def agree_on_run(run: Training, settings: dict[str, str]) -> None:
+    """Raise, on all ranks, if something that decides the result of the run is not the same on all of them."""
+    if run.group.size == 1:
+        return
     M, data, found = run.M, run.data, versions()
     known = {f"the version of {name}": found[name] for name in ("matgrad", "numpy", M.backend.name) if name in found}
     known |= {"the engine": M.engine, "the element type": M.dtype, "the initial model": _sha256(M.state())}
     known |= {"the epochs": str(run.epochs), "the steps that are done": str(run.step), **settings}
+    known["the learning rate"] = f"changes every {'step' if run.per_step else 'epoch'}"
     statistics = [callback for callback in run.callbacks if isinstance(callback, Statistics)]
     silent = [callback for callback in statistics if not callback.every_epoch]  # they measure when they are asked to
     steering = [x for x in run.callbacks if not (x.only_first or isinstance(x, Interruption) or x in silent)]
@@ -39,18 +42,23 @@ def fingerprint_of_run(run: Training, settings: dict[str, str]) -> dict[str, str
     for prefix, part in (item for callback in statistics for item in callback.parts.items()):
         if part is not data:
             known[f"the {prefix}data".replace("_", " ")] = _sha256(_arrays(part))
-    return known | (_fingerprint_of_data(data) if isinstance(data, DataLoader) else {})
+    run.group.agree(known | (_fingerprint_of_data(data) if isinstance(data, DataLoader) else {}))
 
 
-def fingerprint_of_epoch(run: Training, data: Batches) -> dict[str, str]:
-    """What decides an epoch: the first learning rate, the number of batches and, if they are new, the batches."""
-    known = {"the learning rate": repr(run.learning_rate), "the number of batches": str(run.batches)}
-    return known | (_fingerprint_of_data(data) if callable(run.data) and isinstance(data, DataLoader) else {})
+def agree_on_epoch(run: Training, data: Batches) -> None:
+    """The same for an epoch: its first learning rate, the number of batches and, if they are new, the batches."""
+    if run.group.size > 1:
+        known = {"the learning rate": repr(run.learning_rate), "the number of batches": str(run.batches)}
+        if callable(run.data) and isinstance(data, DataLoader):
+            known |= _fingerprint_of_data(data)
+        run.group.agree(known, "the start of an epoch")
 
 
-def fingerprint_of_batch(*batch: Array) -> dict[str, str]:
-    """The hash of a batch."""
-    return {"the first batch": _sha256(flattened({str(i): A for i, A in enumerate(batch)}))}
+def agree_on_batch(run: Training) -> None:
+    """The same for a batch."""
+    if run.group.size > 1:
+        batch = flattened({str(i): A for i, A in enumerate((run.X, run.T, *run.s))})
+        run.group.agree({"the first batch": _sha256(batch)}, "the first batch")
 
 
 def _fingerprint_of_data(data: DataLoader) -> dict[str, str]:
@@ -70,11 +78,6 @@ def _named(callback: Callback) -> str:
     is_ours, plugin = is_builtin(callback), plugin_of(type(callback))
     name = repr(callback) if is_ours and not isinstance(callback, Statistics) else type(callback).__name__
     return name if plugin is None else f"{name} with the SHA-256 {plugin.sha256[:16]}"
-
-
-def is_builtin(callback: Callback) -> bool:
-    """Whether the class of a callback is one of the package."""
-    return type(callback).__module__.startswith("matgrad.")
 
 
 def _arrays(data: DataLoader) -> dict[str, Any]:
