@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 
 import matgrad as mg
+from harness import reports
 from harness.problems import generated
-from harness.reports import finish, parser
 from harness.team import Record, say
 from matgrad.foundation.machine import peak_memory, set_threads
 from matgrad.foundation.writing import Table
@@ -66,34 +66,38 @@ def train(
 
 def main() -> None:
     """Measure one network."""
-    found = parser(__doc__)
+    found = reports.parser(__doc__)
     for name, value in {**NETWORK, "batch_size": 8, "steps": 5}.items():
         found.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     options = found.parse_args()
     set_threads(options.threads)
     network = {name: getattr(options, name) for name in NETWORK}
     content = train(network, options.batch_size, options.steps, options.seed, batches=options.steps)
-    finish("brain", options, {"network": network, **content})
+    reports.finish("brain", options, {"network": network, **content})
+
+
+# of a network; docs/gpu.md shows those on a GPU
+COLUMNS = {
+    "weights": lambda x: f"{x['weights']:,}",
+    "batch": lambda x: str(x["batch_size"]),
+    "ms per step": lambda x: f"{1e3 * x['seconds_per_step']:.1f}",
+    "peak GB": lambda x: "" if x["peak_bytes"] is None else f"{x['peak_bytes'] / 1e9:.1f}",
+    "loss": lambda x: "{:.2f} → {:.2f}".format(*x["losses"]),
+    "seconds to build": lambda x: f"{x['build_seconds']:.0f}",
+}
 
 
 def tables(record: Record) -> list[Table]:
-    """The record in a few rows."""
-    network, peak = record["network"], record["peak_bytes"]
-    rows = {
-        "hidden neurons": f"{network['layers'] * network['neurons']:,} in {network['layers']} layers",
-        "weights": f"{record['weights']:,}",
-        "built in": f"{record['build_seconds']:.1f} s",
-        "seconds per step": f"{record['seconds_per_step']:.3g}, batch {record['batch_size']}",
-        "first step": f"{record['first_step_seconds']:.3g} s, with compiling",
-        "loss": "{:.4f} before, {:.4f} after {} steps".format(*record["losses"], record["steps"]),
-        "peak memory": "unknown" if peak is None else f"{peak / 1e9:.2f} GB",
-    }
-    return [Table(TITLE, ["what", "value"], [list(item) for item in rows.items()])]
+    """The network in one row."""
+    neurons = "{:,} hidden neurons in {layers} layers".format
+    network = record["network"]
+    title = neurons(network["layers"] * network["neurons"], **network)
+    return [reports.listed(title, [record], COLUMNS)]
 
 
 def notes(record: Record) -> list[str]:
-    """Nothing: the rows say it."""
-    return []
+    """What a reader of the table must know."""
+    return [f"{record['steps']} steps, of which the first compiles and is not counted"]
 
 
 if __name__ == "__main__":

@@ -19,34 +19,26 @@ import numpy as np
 
 import brain
 import matgrad as mg
+from harness import reports
 from harness.problems import Setting, generated
-from harness.reports import GREY, absent, bars, finish, head, items, log_scales, parser, write
+from harness.reports import items, ratio_cell
 from harness.team import Record, measure, say
-from harness.tools import Tool, baseline, matgrad
+from harness.tools import PYTORCH, baseline, matgrad
 from matgrad.foundation.writing import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from baselines.sparse_layers import Way
-
 TITLE = "Training on a GPU"
-NATIVE, GRAPH, OWN, OWN_JAX, STEPS, FIT = (
-    *("gpu-pytorch", "gpu-pytorch-graph", "matgrad-torch", "matgrad-jax"),
-    *("matgrad-torch-steps", "matgrad-torch-fit"),
-)
-
-
-def _gpu(title: str, class_name: str, *baselines: str) -> Tool:
-    """Native PyTorch on a GPU."""
-    return baseline(title, f"pytorch.{class_name}", "PyTorch", "torch", baselines=baselines)
-
-
+NATIVE, GRAPH, OWN, OWN_JAX = "gpu-pytorch", "gpu-pytorch-graph", "matgrad-torch", "matgrad-jax"
+STEPS, FIT = "matgrad-torch-steps", "matgrad-torch-fit"
 _own = matgrad("torch", "PyTorch", NATIVE)
 TOOLS = {
-    NATIVE: _gpu("PyTorch native", "PyTorch"),
-    "gpu-pytorch-compile": _gpu("PyTorch, torch.compile", "CompiledPyTorch", NATIVE),
-    GRAPH: _gpu("PyTorch, CUDA graph", "GraphPyTorch", NATIVE),
+    NATIVE: PYTORCH,
+    "gpu-pytorch-compile": replace(
+        PYTORCH, title="PyTorch, torch.compile", class_name="pytorch.CompiledPyTorch", baselines=(NATIVE,)
+    ),
+    GRAPH: replace(PYTORCH, title="PyTorch, CUDA graph", class_name="pytorch.GraphPyTorch", baselines=(NATIVE,)),
     STEPS: replace(_own, title="matgrad PyTorch, bare steps", class_name="own.MatgradSteps"),
     OWN: _own,
     FIT: replace(_own, title="M.fit", class_name="own.MatgradFit"),
@@ -80,12 +72,8 @@ def measured(options: argparse.Namespace, names: list[str], cases: list[Any], st
     for title, sizes, batch_size, momentum, matmul in cases:
         setting = Setting(sizes, batch_size, momentum=momentum, device=options.device, matmul=matmul)
         data = generated(sizes[0], sizes[-1], steps * batch_size, seed=options.seed)
-        about = {
-            "title": title,
-            "optimizer": setting.optimizer,
-            "matmul": matmul,
-            "compared_after": min(COMPARED, steps),
-        }
+        about = {"title": title, "optimizer": setting.optimizer, "matmul": matmul}
+        about["compared_after"] = min(COMPARED, steps)
         found.append(measure(_heading(about), tools, setting, data, options, compared=COMPARED)[0] | about)
     return found
 
@@ -119,41 +107,38 @@ def layer_point(options: argparse.Namespace, n: int, N: int, density: float) -> 
     """Times, memory and differences of a sparse n→n layer, for every way; a way that fails is left out."""
     import torch
 
-    from baselines.sparse_layers import PHASES, WAYS
+    from baselines.sparse_layers import WAYS
 
     rng, device = np.random.default_rng(options.seed), options.device
     S = mg.Support.random(n, n, round(density * n * n), rng)
     values = rng.standard_normal(S.nnz, dtype=np.float32)
     generator = torch.Generator(device=device).manual_seed(options.seed)
     X, DY = (torch.randn(N, n, device=device, generator=generator) for _ in range(2))
-    ways: dict[str, Way] = {}
-    rows, failures = dict[str, Record](), {}
+    ways, rows, failures = dict[str, Any](), dict[str, Record](), {}
     for name, (title, make) in WAYS.items():
         try:
-            memory = _memory(
-                partial(make, S, values, X[:8], DY[:8]), X.is_cuda
-            )  # 8 examples: little beside the weights
+            few = X[:8], DY[:8]  # little beside the weights
+            memory = _memory(partial(make, S, values, *few), X.is_cuda)
             ways[name] = make(S, values, X, DY)
-            ways[name]["whole"]()
-            rows[name] = {"title": title, "memory": memory, "seconds": {phase: [] for phase in PHASES}}
+            ways[name].step()
+            rows[name] = {"title": title, "memory": memory, "seconds": []}
         except Exception as error:
             failures[f"density {density:g}: {name}"] = f"failed: {type(error).__name__}: {error}"
-    expected = ways["masked"]["weights"]()
+    expected = ways["masked"].weights()
     for name, row in rows.items():
-        row["difference"] = float(np.abs(ways[name]["weights"]() - expected).max() / np.abs(expected).max())
+        row["difference"] = float(np.abs(ways[name].weights() - expected).max() / np.abs(expected).max())
     for r in range(options.rounds):
         for name, row in rows.items():
-            for phase, seconds in row["seconds"].items():
-                seconds.append(_timed(ways[name][phase], X.is_cuda))
+            row["seconds"].append(_timed(ways[name].step, X.is_cuda))
         say(f"sparse layer, density {density:g}: round {r + 1} of {options.rounds}")
     for name, row in rows.items():
-        row["medians"] = {phase: median(seconds) for phase, seconds in row["seconds"].items()}
-        pairs = {x: zip(row["seconds"]["whole"], rows[x]["seconds"]["whole"], strict=True) for x in rows if x != name}
+        pairs = {x: zip(row["seconds"], rows[x]["seconds"], strict=True) for x in rows if x != name}
+        row["median"] = median(row["seconds"])
         row["ratios"] = {x: median(b / a for a, b in pair) for x, pair in pairs.items()}
     return {"density": density, "nnz": S.nnz, "ways": rows, "failures": failures}
 
 
-def _memory(make: Callable[[], Way], is_cuda: bool) -> int | None:
+def _memory(make: Callable[[], Any], is_cuda: bool) -> int | None:
     """The most bytes of the GPU that a layer takes while it is trained: parameters, gradient and indices."""
     import torch
 
@@ -163,7 +148,7 @@ def _memory(make: Callable[[], Way], is_cuda: bool) -> int | None:
     before = torch.cuda.memory_allocated()
     way = make()
     for _ in range(3):
-        way["whole"]()
+        way.step()
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() - before
 
@@ -208,7 +193,7 @@ def wide_network(options: argparse.Namespace, name: str, network: dict[str, int]
 
 def main() -> None:
     """Measure the chosen parts; the record is written after each of them."""
-    found = parser(__doc__, rounds=5)
+    found = reports.parser(__doc__, rounds=5)
     found.add_argument("--parts", type=items(), default=",".join(PARTS), metavar="LIST")
     found.add_argument("--device", default="cuda", help="of PyTorch and of JAX")
     found.add_argument("--steps", type=int, default=200, help="per round; an epoch has three times as many")
@@ -219,8 +204,8 @@ def main() -> None:
     for part in options.parts:
         record[part] = PARTS[part](options)
         if options.output is not None:
-            write(head("gpu", options) | record, options.output)
-    finish("gpu", options, record)
+            reports.write(reports.head("gpu", options) | record, options.output)
+    reports.finish("gpu", options, record)
 
 
 def _device(name: str) -> Record:
@@ -236,12 +221,7 @@ def _device(name: str) -> Record:
 # -- tables and plot --------------------------------------------------------------------------------
 
 # the columns of ratios of a tool: what its time is divided by
-RATIOS = {
-    (OWN, NATIVE): "÷ native",
-    (OWN, GRAPH): "÷ graph",
-    (OWN_JAX, "jax"): "÷ jit by hand",
-}
-MEMORY = ("matgrad", "masked")  # the ways whose memory is shown
+RATIOS = {(OWN, NATIVE): "÷ native", (OWN, GRAPH): "÷ graph", (OWN_JAX, "jax"): "÷ jit by hand"}
 
 
 def tables(record: Record) -> list[Table]:
@@ -250,94 +230,72 @@ def tables(record: Record) -> list[Table]:
 
 
 def named_tables(record: Record) -> dict[str, Table]:
-    """The tables by the names that docs/gpu.md has for them."""
-    return {name: make(record[part]) for name, (part, make) in TABLES.items() if part in record}
-
-
-def _times(title: str, scale: float, form: str, parts: list[Record]) -> Table:
-    """One row per setting and one column per tool, then columns of ratios."""
-    titles = {name: row["title"] for part in parts for name, row in part["tools"].items()}
-    pairs = {pair: heading for pair, heading in RATIOS.items() if any(_ratio(part, *pair) for part in parts)}
-    rows = []
-    for part in parts:
-        cells = [f"{scale * row['per_step']:{form}}" if (row := part["tools"].get(name)) else "" for name in titles]
-        rows.append([_heading(part), *cells, *(_ratio(part, *pair) for pair in pairs)])
-    ratios = [f"{titles[name]} {heading}" for (name, _), heading in pairs.items()]
-    where = {"layers": ";".join(map(str, parts[0]["sizes"])), "batch": parts[0]["batch_size"]}
-    return Table(title.format(**where), ["model", *titles.values(), *ratios], rows)
+    """The tables by the names that docs/gpu.md has for them, which are those of the parts."""
+    return {part: make(record[part]) for part, make in TABLES.items() if part in record}
 
 
 def _heading(part: Record) -> str:
     return f"{part['title']}, {part['optimizer']}, {'TF32' if part['matmul'] == 'tf32' else part['matmul']}"
 
 
-def _ratio(part: Record, name: str, other: str) -> str:
-    """The median of the rounds' ratios."""
-    found = part["tools"].get(name, {"ratios": {}})["ratios"].get(other)
-    return "" if found is None else f"{found['median']:.2f}"
+def _steps_table(title: str, scale: float, form: str, parts: list[Record]) -> Table:
+    """One row per setting and one column per tool, then columns of ratios."""
+    titles = {name: row["title"] for part in parts for name, row in part["tools"].items()}
+    pairs = {pair: heading for pair, heading in RATIOS.items() if {*pair} <= titles.keys()}
+    rows = []
+    for part in parts:
+        found = part["tools"]
+        cells = [f"{scale * found[name]['per_step']:{form}}" if name in found else "" for name in titles]
+        ratios = [ratio_cell(found.get(name), other, best=False) for name, other in pairs]
+        rows.append([_heading(part), *cells, *ratios])
+    headings = [f"{titles[name]} {heading}" for (name, _), heading in pairs.items()]
+    where = {"layers": ";".join(map(str, parts[0]["sizes"])), "batch": parts[0]["batch_size"]}
+    return Table(title.format(**where), ["model", *titles.values(), *headings], rows)
 
 
 def _epoch_table(parts: list[Record]) -> Table:
     """One row per way to train."""
     (part,) = parts
-    rows = [
-        [row["title"], f"{1e3 * row['median']:.1f}", f"{1e6 * row['per_step']:.0f}", _ratio(part, name, STEPS)]
-        for name, row in part["tools"].items()
-    ]
-    return Table(f"{part['steps']} steps, {_heading(part)}", ["what", "ms", "µs per step", "÷ bare steps"], rows)
+    columns: dict[str, Callable[[Record], str]] = {
+        "what": lambda row: row["title"],
+        "ms": lambda row: f"{1e3 * row['median']:.1f}",
+        "µs per step": lambda row: f"{1e6 * row['per_step']:.0f}",
+        "÷ bare steps": lambda row: ratio_cell(row, STEPS, best=False),
+    }
+    return reports.listed(f"{part['steps']} steps, {_heading(part)}", part["tools"].values(), columns)
 
 
 def _sparse_table(record: Record) -> Table:
     """One row per density: ms of all phases, how many times faster matgrad is, and memory."""
-    titles = _ways(record)
-    others, shown = [name for name in titles if name != "matgrad"], [name for name in MEMORY if name in titles]
-    rows = []
+    titles = {name: row["title"] for point in record["points"] for name, row in point["ways"].items()}
+    others, rows = [name for name in titles if name != "matgrad"], []
     for point in record["points"]:
-        ratios = point["ways"].get("matgrad", {"ratios": {}})["ratios"]
-        memory = [point["ways"].get(name, {"memory": None})["memory"] for name in shown]
-        rows.append([f"{point['density']:g}", *(_milliseconds(point, name) for name in titles)])
-        rows[-1] += [f"{ratios[name]:.1f}" if name in ratios else "" for name in others]
-        rows[-1] += ["" if x is None else f"{x / 1e6:.0f}" for x in memory]
+        ways = point["ways"]
+        milliseconds = [f"{1e3 * ways[name]['median']:.3f}" if name in ways else "" for name in titles]
+        faster = [f"{ways['matgrad']['ratios'][name]:.1f}" if name in ways else "" for name in others]
+        memory = ["" if (x := ways[name]["memory"]) is None else f"{x / 1e6:.0f}" for name in ("matgrad", "masked")]
+        rows.append([f"{point['density']:g}", *milliseconds, *faster, *memory])
     headings = [*titles.values(), *(f"times faster than {titles[name]}" for name in others)]
-    headings += [f"MB, {titles[name]}" for name in shown]
+    headings += [f"MB, {titles[name]}" for name in ("matgrad", "masked")]
     return Table(f"ms for feedforward, DW, DX and update, {_layer(record)}", ["density", *headings], rows)
-
-
-def _ways(record: Record) -> dict[str, str]:
-    """The titles of the ways that were measured."""
-    return {name: row["title"] for point in record["points"] for name, row in point["ways"].items()}
 
 
 def _layer(record: Record) -> str:
     return f"{record['neurons']} → {record['neurons']} neurons, batch {record['batch_size']}"
 
 
-def _milliseconds(point: Record, name: str) -> str:
-    return f"{1e3 * point['ways'][name]['medians']['whole']:.3f}" if name in point["ways"] else ""
-
-
 def _wide_table(networks: list[Record]) -> Table:
     """One row per network."""
-    columns: dict[str, Callable[[Record], str]] = {
-        "network": lambda x: x["name"],
-        "weights": lambda x: f"{x['weights']:,}",
-        "batch": lambda x: str(x["batch_size"]),
-        "ms per step": lambda x: f"{1e3 * x['seconds_per_step']:.1f}",
-        "GB of the GPU": lambda x: "" if x["peak_bytes"] is None else f"{x['peak_bytes'] / 1e9:.1f}",
-        "loss": lambda x: "{:.2f} → {:.2f}".format(*x["losses"]),
-        "seconds to build": lambda x: f"{x['build_seconds']:.0f}",
-    }
-    rows = [[cell(network) for cell in columns.values()] for network in networks]
-    return Table("very wide networks, 10 connections per neuron", list(columns), rows)
+    title = "very wide networks, 10 connections per neuron"
+    return reports.listed(title, networks, {"network": lambda x: x["name"], **brain.COLUMNS})
 
 
-# name: the part of the record that it shows, and what makes it
-TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
-    **{name: (name, partial(_times, "µs per step, batch {batch}", 1e6, ".0f")) for name in ("steps", "jax")},
-    "epoch": ("epoch", _epoch_table),
-    "large": ("large", partial(_times, "ms per step, layers {layers}, batch {batch}", 1e3, ".2f")),
-    "sparse": ("sparse", _sparse_table),
-    "wide": ("wide", _wide_table),
+TABLES: dict[str, Callable[[Any], Table]] = {
+    **{name: partial(_steps_table, "µs per step, batch {batch}", 1e6, ".0f") for name in ("steps", "jax")},
+    "epoch": _epoch_table,
+    "large": partial(_steps_table, "ms per step, layers {layers}, batch {batch}", 1e3, ".2f"),
+    "sparse": _sparse_table,
+    "wide": _wide_table,
 }
 
 
@@ -346,7 +304,7 @@ def notes(record: Record) -> list[str]:
     gpu = record["gpu"]
     about = [gpu["name"], *([f"{gpu['memory_GB']} GB", f"CUDA {gpu['cuda']}"] if "cuda" in gpu else [])]
     return [
-        *absent(record),
+        *reports.absent(record),
         f"{', '.join(about)}; medians of {record['options']['rounds']} interleaved rounds, each tool that trains a "
         "model in a process of its own; compiling and capturing are not in these times",
         "÷: medians of the rounds' ratios; float32 is float32 everywhere, TF32 only where it is named",
@@ -365,19 +323,19 @@ def figure(record: Record) -> Figure:
     drawn, axes = new_figure(1.2 + 4.6 * panels, 3.8, panels)
     for ax, (title, found) in zip(axes, rows.items(), strict=False):
         values = [1e6 * row["per_step"] for row in found]
-        bars(ax, found, values, [f"{value:.0f}" for value in values])
+        reports.bars(ax, found, values, [f"{value:.0f}" for value in values])
         ax.set(title=f"{title}, Momentum(0.9)", xlabel="µs per step")
     if "sparse" in record:
         points, ax = record["sparse"]["points"], axes[-1]
         for name in {name: None for point in points for name in point["ways"]}:
             known = [(p["density"], p["ways"][name]) for p in points if name in p["ways"]]
-            values = [1e3 * way["medians"]["whole"] for _, way in known]
+            values = [1e3 * way["median"] for _, way in known]
             ax.plot([x for x, _ in known], values, "o-", markersize=4, label=known[0][1]["title"])
-        log_scales(ax, [point["density"] for point in points])
+        reports.log_scales(ax, [point["density"] for point in points])
         ax.set(title=_layer(record["sparse"]), xlabel="density", ylabel="ms for feedforward, DW, DX and update")
         ax.legend(fontsize=8, frameon=False)
     text = f"{record['gpu']['name']}, float32 unless TF32 is named; medians of {record['options']['rounds']} rounds"
-    drawn.supxlabel(text, fontsize=8, color=GREY)
+    drawn.supxlabel(text, fontsize=8, color=reports.GREY)
     return drawn
 
 

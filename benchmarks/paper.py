@@ -9,20 +9,9 @@ import numpy as np
 
 import matgrad as mg
 from baselines.own import model
+from harness import reports
 from harness.problems import Data, Parameters, Setting, generated
-from harness.reports import (
-    DIFFERENCE,
-    bars,
-    common_notes,
-    difference_cell,
-    finish,
-    footnote,
-    installed,
-    items,
-    number,
-    parser,
-    ratio_cell,
-)
+from harness.reports import DIFFERENCE, difference_cell, number, ratio_cell
 from harness.team import Record, measure
 from harness.tools import NATIVE, PYTORCH, STAND_ALONE, Tool, baseline, matgrad
 from matgrad import datasets
@@ -32,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "The paper's experiments"
-
 TOOLS = {
     "pytorch": PYTORCH,
     "matgrad-native": NATIVE,
@@ -65,29 +53,18 @@ DESCRIPTION = {
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 SIZES = {"mnist": (784, 1024, 512, 10), "cifar10": (3072, 1024, 512, 10)}
 EXAMPLES = {"mnist": 60000, "cifar10": 50000}
-
 MEASURES = ("loss", "train_accuracy", "test_accuracy")
 
-# loss, train accuracy, test accuracy and seconds in the paper, by the start of a tool's name
-PAPER: dict[str, dict[str, tuple[float, ...]]] = {
-    "mnist": {
-        "pytorch": (0.204, 0.940, 0.939, 3.518),
-        "matgrad-native": (0.203, 0.940, 0.939, 3.138),
-        "matgrad-cpp": (0.203, 0.940, 0.939, 3.138),
-        "matgrad-torch": (0.204, 0.940, 0.939, 4.909),
-        "matgrad-tensorflow": (0.204, 0.940, 0.939, 12.818),
-        "matgrad-jax": (0.204, 0.940, 0.939, 11.863),
-        "matgrad-numpy": (0.204, 0.940, 0.939, 10.630),
-    },
-    "cifar10": {
-        "pytorch": (1.649, 0.410, 0.412, 7.885),
-        "matgrad-native": (1.640, 0.417, 0.418, 7.423),
-        "matgrad-cpp": (1.640, 0.417, 0.418, 7.423),
-        "matgrad-torch": (1.643, 0.415, 0.417, 11.277),
-        "matgrad-tensorflow": (1.657, 0.407, 0.407, 18.941),
-        "matgrad-jax": (1.646, 0.417, 0.415, 19.707),
-        "matgrad-numpy": (1.670, 0.398, 0.398, 20.985),
-    },
+# loss, train and test accuracy and seconds in the paper, on MNIST and on CIFAR-10, by the start of a tool's name
+CPP = ((0.203, 0.940, 0.939, 3.138), (1.640, 0.417, 0.418, 7.423))
+PAPER: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "pytorch": ((0.204, 0.940, 0.939, 3.518), (1.649, 0.410, 0.412, 7.885)),
+    "matgrad-native": CPP,
+    "matgrad-cpp": CPP,
+    "matgrad-torch": ((0.204, 0.940, 0.939, 4.909), (1.643, 0.415, 0.417, 11.277)),
+    "matgrad-tensorflow": ((0.204, 0.940, 0.939, 12.818), (1.657, 0.407, 0.407, 18.941)),
+    "matgrad-jax": ((0.204, 0.940, 0.939, 11.863), (1.646, 0.417, 0.415, 19.707)),
+    "matgrad-numpy": ((0.204, 0.940, 0.939, 10.630), (1.670, 0.398, 0.398, 20.985)),
 }
 
 
@@ -101,34 +78,34 @@ def load(name: str, folder: Path | None, steps: int | None, seed: int) -> Data:
     return Data(data.Xtrain[:count], data.Ttrain[:count], data.Xtest, data.Ttest, str(place))
 
 
-def measures(setting: Setting, parameters: Parameters, data: Data) -> Record:
+def measures(setting: Setting, parameters: Parameters, data: Data) -> Record | None:
     """Loss, train and test accuracy of these parameters, computed by matgrad on NumPy for every tool."""
+    if not parameters:
+        return None
     M = model(setting, parameters)
     pairs = ((data.Xtrain, data.Ttrain), (data.Xtest, data.Ttest))
     train, test = (mg.DataLoader(X.astype(setting.dtype), t, 1000, classes=setting.sizes[-1]) for X, t in pairs)
     with np.errstate(all="ignore"):  # a tool that diverged has a loss that is not finite
         loss = mg.compute_loss(M, train, mg.SoftmaxCrossEntropyLoss())
-        accuracies = [mg.compute_accuracy(M, loader) for loader in (train, test)]
-    return dict(zip(MEASURES, (loss, *accuracies), strict=True))
+        return dict(zip(MEASURES, (loss, *(mg.compute_accuracy(M, x) for x in (train, test))), strict=True))
 
 
 def paper_row(experiment: str, name: str) -> Record | None:
     """The row of the tool in the paper's table, with the ratio to the paper's baseline."""
-    found = PAPER[experiment].get(name.removesuffix("-eager"))
-    if found is None:
+    if name.removesuffix("-eager") not in PAPER:
         return None
-    keys = (*MEASURES, "seconds", "ratio")
-    return dict(zip(keys, (*found, round(found[3] / PAPER[experiment]["pytorch"][3], 3)), strict=True))
+    found, torch = (PAPER[x][list(SIZES).index(experiment)] for x in (name.removesuffix("-eager"), "pytorch"))
+    return dict(zip((*MEASURES, "seconds", "ratio"), (*found, round(found[3] / torch[3], 3)), strict=True))
 
 
 def run(kind: str, description: str | None, known: dict[str, Tool], momenta: tuple[float, ...] = (0.9,)) -> None:
     """Measure the chosen tools on the chosen experiments, with each momentum."""
-    found = parser(description, tools=list(known))
+    found = reports.parser(description, tools=list(known))
     found.add_argument("--data", type=Path, metavar="DIR", help="a folder with mnist/ and cifar10/; else generated")
-    found.add_argument("--experiments", type=items(), default="mnist,cifar10", metavar="LIST")
+    found.add_argument("--experiments", type=reports.items(), default="mnist,cifar10", metavar="LIST")
     found.add_argument("--steps", type=int, metavar="N", help="only the first N batches of an epoch")
     options = found.parse_args()
-    tools, about = installed(options, known)
+    tools, about = reports.installed(options, known)
     experiments = []
     for name in options.experiments:
         data = load(name, options.data, options.steps, options.seed)
@@ -140,13 +117,14 @@ def run(kind: str, description: str | None, known: dict[str, Tool], momenta: tup
             for x, row in record["tools"].items():
                 by_hand = [ratio for y in tools[x].baselines if (ratio := row["ratios"].get(y))]
                 own = max(by_hand, key=lambda ratio: ratio["median"], default=None)  # to the fastest
+                more = {"measures": measures(setting, parameters[x], data), "paper": paper_row(name, x)}
                 ratios = {"reference": row["ratios"].get("pytorch"), "own": own}
-                measured = measures(setting, P, data) if (P := parameters[x]) else None
-                rows.append({"tool": x, **row, "ratios": ratios, "measures": measured, "paper": paper_row(name, x)})
+                rows.append({"tool": x, **row, "ratios": ratios, **more})
             is_whole = len(data.Xtrain) == EXAMPLES[name]
             experiments.append(record | {"experiment": name, "is_whole_epoch": is_whole, "tools": rows})
     optimizers = " and ".join(dict.fromkeys(x["optimizer"] for x in experiments))
-    finish(kind, options, about | {"setting": DESCRIPTION | {"optimizer": optimizers}, "experiments": experiments})
+    content = {"setting": DESCRIPTION | {"optimizer": optimizers}, "experiments": experiments}
+    reports.finish(kind, options, about | content)
 
 
 # -- tables and plot --------------------------------------------------------------------------------
@@ -158,9 +136,9 @@ COLUMNS = {
     "test": lambda row: number(row["measures"]["test_accuracy"], ".3f"),
     "paper's": lambda row: " ".join(f"{row['paper'][key]:.3f}" for key in MEASURES) if row["paper"] else "",
     "seconds (best)": lambda row: f"{row['median']:.3f} ({row['best']:.3f})",
-    "÷ PyTorch (best)": lambda row: ratio_cell(row["ratios"]["reference"]),
+    "÷ PyTorch (best)": lambda row: ratio_cell(row, "reference") if row["ratios"]["reference"] else "",
     "paper's ÷": lambda row: "" if row["paper"] is None else f"{row['paper']['ratio']:.2f}",
-    "÷ by hand (best)": lambda row: f"{own['to']} {ratio_cell(own)}" if (own := row["ratios"]["own"]) else "",
+    "÷ by hand (best)": lambda row: f"{own['to']} {ratio_cell(row, 'own')}" if (own := row["ratios"]["own"]) else "",
     "start-up s": lambda row: number(row["startup"]["prepare"], ".2f"),
     "difference": difference_cell,
 }
@@ -175,19 +153,14 @@ def tables(record: Record, columns: dict[str, Any] = COLUMNS) -> list[Table]:
             title = f"GENERATED data of the shape of {title}"
         if not experiment["is_whole_epoch"]:
             title += ", NOT A WHOLE EPOCH"
-        rows = [[column(row) for column in columns.values()] for row in experiment["tools"]]
-        found.append(Table(title, list(columns), rows))
+        found.append(reports.listed(title, experiment["tools"], columns))
     return found
 
 
 def notes(record: Record) -> list[str]:
     """What a reader of the tables must know."""
-    lines = common_notes(record)
-    for experiment in record["experiments"]:
-        if experiment["data"]["is_generated"]:
-            lines.insert(-1, f"no real data for {experiment['title']}: loss and accuracies say nothing about it")
     return [
-        *lines,
+        *reports.common_notes(record),
         "÷ PyTorch: median of the rounds' ratios to native PyTorch; ÷ by hand: to the fastest code written by "
         "hand in the tool's framework; start-up: recording, compiling and first batches, not in the seconds; "
         f"{DIFFERENCE}",
@@ -203,17 +176,15 @@ def figure(record: Record) -> Figure:
     drawn, axes = new_figure(1.2 + 5.4 * len(experiments), 1.5 + 0.36 * max(most, 3), len(experiments))
     for ax, experiment in zip(axes, experiments, strict=True):
         rows = experiment["tools"]
-        ratios = [row["ratios"]["reference"] for row in rows]
-        labels = ["" if ratio is None else f"  ×{ratio['median']:.2f}" for ratio in ratios]
-        labels = [f"{row['median']:.3g} s{label}" for row, label in zip(rows, labels, strict=True)]
-        bars(ax, rows, [row["median"] for row in rows], labels)
+        ratios = [f"  ×{x['median']:.2f}" if (x := row["ratios"]["reference"]) else "" for row in rows]
+        labels = [f"{row['median']:.3g} s{text}" for row, text in zip(rows, ratios, strict=True)]
+        reports.bars(ax, rows, [row["median"] for row in rows], labels)
         for y, row in enumerate(rows):
             ax.plot(row["seconds"], [y] * len(row["seconds"]), "|", color="black", markersize=6, markeredgewidth=0.8)
-        ax.set_xlabel(
-            f"seconds for {'one epoch' if experiment['is_whole_epoch'] else str(experiment['steps']) + ' steps'}"
-        )
-        ax.set_title(experiment["title"] + (" (generated data)" if experiment["data"]["is_generated"] else ""))
-    footnote(drawn, record, "; × is the ratio to native PyTorch")
+        what = "one epoch" if experiment["is_whole_epoch"] else f"{experiment['steps']} steps"
+        generated_data = " (generated data)" if experiment["data"]["is_generated"] else ""
+        ax.set(xlabel=f"seconds for {what}", title=experiment["title"] + generated_data)
+    reports.footnote(drawn, record, "; × is the ratio to native PyTorch")
     return drawn
 
 

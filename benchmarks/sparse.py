@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -10,29 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness import reports
 from harness.problems import Setting, generated
-from harness.reports import (
-    DIFFERENCE,
-    GREY,
-    by_point,
-    common_notes,
-    difference_cell,
-    finish,
-    footnote,
-    installed,
-    items,
-    legend,
-    lines,
-    log_scales,
-    parser,
-    ratio_cell,
-)
+from harness.reports import DIFFERENCE, by_point, difference_cell, items, lines, ratio_cell
 from harness.team import Record, measure
-from harness.tools import NATIVE, Tool, baseline, matgrad
+from harness.tools import NATIVE, baseline, matgrad
 from matgrad.foundation.writing import Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 TITLE = "Sparse training"
@@ -49,7 +33,6 @@ TOOLS = {
     "matgrad-numpy": matgrad("numpy", "NumPy", MASKED),
 }
 DEFAULT = list(TOOLS)[:5]
-
 DESCRIPTION = {
     "layers": "ReLU;ReLU;Linear",
     "loss": "SoftmaxCrossEntropy",
@@ -67,39 +50,26 @@ MIN_STEPS = 5
 
 def main() -> None:
     """Measure one point per density and per batch size."""
-    found = parser(__doc__, tools=DEFAULT)
+    found = reports.parser(__doc__, tools=DEFAULT)
     found.add_argument("--densities", type=items(float), default="0.001,0.01,0.05,0.1,0.3", metavar="LIST")
     found.add_argument("--batch-sizes", type=items(int), default="1,10,100,1000", metavar="LIST")
     found.add_argument("--sizes", type=items(int), default="3072,1024,512,10", metavar="LIST", help="of the layers")
     found.add_argument("--steps", type=int, default=500, help=f"batches of {BATCH_SIZE} per epoch")
     options = found.parse_args()
-    tools, about = installed(options, TOOLS)
-    points = [point(tools, options, density, BATCH_SIZE, options.steps) for density in options.densities]
+    tools, about = reports.installed(options, TOOLS)
+
+    def point(density: float, B: int, steps: int) -> Record:
+        setting = Setting(tuple(options.sizes), B, momentum=0.0, dtype=options.dtype)
+        data = generated(setting.sizes[0], setting.sizes[-1], steps * B, seed=options.seed)
+        title = f"density {density:g}, batch size {B}"
+        return measure(title, tools, setting, data, options, density=density, rehearse=True)[0]
+
+    points = [point(density, BATCH_SIZE, options.steps) for density in options.densities]
     examples = min(options.steps * BATCH_SIZE, EXAMPLES)
-    batches = [point(tools, options, DENSITY, B, max(examples // B, MIN_STEPS)) for B in options.batch_sizes]
-    record = {
-        **about,
-        "setting": DESCRIPTION,
-        "sizes": options.sizes,
-        "batch_size": BATCH_SIZE,
-        "steps": options.steps,
-        "points": points,
-        "batches": batches,
-        "fit": fit(points),
-        "break_even": break_even(points),
-    }
-    finish("sparse", options, record)
-
-
-def point(tools: dict[str, Tool], options: argparse.Namespace, density: float, B: int, steps: int) -> Record:
-    """The times and memory of the tools at one density, with batches of B."""
-    setting = Setting(tuple(options.sizes), B, momentum=0.0, dtype=options.dtype)
-    data = generated(setting.sizes[0], setting.sizes[-1], steps * B, seed=options.seed)
-    title = f"density {density:g}, batch size {B}"
-    return measure(title, tools, setting, data, options, density=density, rehearse=True)[0]
-
-
-# -- what the points show ---------------------------------------------------------------------------
+    batches = [point(DENSITY, B, max(examples // B, MIN_STEPS)) for B in options.batch_sizes]
+    about |= {"setting": DESCRIPTION, "sizes": options.sizes, "batch_size": BATCH_SIZE, "steps": options.steps}
+    about |= {"points": points, "batches": batches, "fit": fit(points), "break_even": break_even(points)}
+    reports.finish("sparse", options, about)
 
 
 def fit(points: list[Record]) -> dict[str, float] | None:
@@ -133,56 +103,39 @@ def break_even(points: list[Record]) -> float | None:
 # -- tables and plot --------------------------------------------------------------------------------
 
 # what the time of matgrad's sparse training is divided by
-RATIOS = {
-    MASKED: "÷ masked (best)",
-    "pytorch-csr": "÷ CSR (best)",
-    DENSE: "÷ dense (best)",
-    "matgrad-native-1": "÷ 1 thread (best)",
-}
+RATIOS = {MASKED: "masked", "pytorch-csr": "CSR", DENSE: "dense", "matgrad-native-1": "1 thread"}
 
 
 def tables(record: Record) -> list[Table]:
     """Seconds, ratios, memory, and microseconds per example against the batch size."""
     tools, points, batches = record["tools"], record["points"], record["batches"]
     what = f"{record['steps']} steps of batch {record['batch_size']}, layers {';'.join(map(str, record['sizes']))}"
-    difference_title = "largest difference from masked PyTorch's parameters, against density"
-    found = [
-        by_point(tools, points, "density", f"seconds against density, {what}", lambda row: f"{row['median']:.3f}"),
-        _ratios(record),
-        by_point(
-            tools,
-            points,
-            "density",
-            "memory for model and training in MB, against density",
-            lambda row: f"{megabytes(row):.1f}",
-        ),
-        by_point(tools, points, "density", difference_title, difference_cell),
-    ]
+    cells = {
+        f"seconds against density, {what}": lambda row: f"{row['median']:.3f}",
+        "memory for model and training in MB, against density": lambda row: f"{megabytes(row):.1f}",
+        "largest difference from masked PyTorch's parameters, against density": difference_cell,
+    }
+    found = [by_point(tools, points, "density", title, cell) for title, cell in cells.items()]
+    columns = {"density": lambda p: f"{p['density']:g}", "weights": lambda p: f"{p['nnz']:,}"} | {
+        f"÷ {title} (best)": lambda p, name=name: ratio_cell(p["tools"].get(SPARSE), name, ".3f")
+        for name, title in RATIOS.items()
+    }
+    found.insert(1, reports.listed(f"seconds of {TOOLS[SPARSE].title} ÷ those of the others", points, columns))
     if batches:
         title = f"µs per example against batch size, density {batches[0]['density']:g}"
         found.append(by_point(tools, batches, "batch_size", title, lambda row: f"{1e6 * row['per_example']:.2f}"))
     return found
 
 
-def _ratios(record: Record) -> Table:
-    """One row per density, with the ratios of matgrad's sparse training to the other tools."""
-    rows = []
-    for p in record["points"]:
-        ratios = p["tools"][SPARSE]["ratios"] if SPARSE in p["tools"] else {}
-        cells = (ratio_cell(ratios.get(name), ".3f") for name in RATIOS)
-        rows.append([f"{p['density']:g}", f"{p['nnz']:,}", *cells])
-    title = f"seconds of {TOOLS[SPARSE].title} ÷ those of the others"
-    return Table(title, ["density", "weights", *RATIOS.values()], rows)
-
-
 def megabytes(row: Record) -> float:
     """What model and training take, where the system tells."""
-    return (row["startup"]["memory"]["training"] or math.nan) / 1e6
+    memory = row["startup"]["memory"] or {}
+    return (memory.get("training") or math.nan) / 1e6
 
 
 def notes(record: Record) -> list[str]:
     """What a reader of the tables must know."""
-    found, fitted, density = common_notes(record), record["fit"], record["break_even"]
+    found, fitted, density = reports.common_notes(record), record["fit"], record["break_even"]
     if fitted is not None:
         found.append(
             f"a step of {TOOLS[SPARSE].title} takes at best about {1e6 * fitted['step']:.0f} µs + "
@@ -198,34 +151,18 @@ def notes(record: Record) -> list[str]:
 
 
 def figure(record: Record) -> Figure:
-    """Panels for the seconds, the memory, the cost of a weight and the batch size."""
+    """Panels for the seconds, the memory and the batch size."""
     from matgrad.inspection.figures import new_figure
 
-    drawn, axes = new_figure(11.5, 7.5, 2, rows=2)
+    drawn, axes = new_figure(14, 4.2, 3)
     tools, points, batches = record["tools"], record["points"], record["batches"]
-    lines(axes[0], tools, points, "density", lambda row: row["median"])
-    axes[0].set(title=f"seconds for {record['steps']} steps", xlabel="density")
-    lines(axes[1], tools, points, "density", megabytes)
-    axes[1].set(title="memory for model and training, MB", xlabel="density")
-    _fitted(axes[2], record)
-    lines(axes[3], tools, batches, "batch_size", lambda row: 1e6 * row["per_example"])
-    axes[3].set(title=f"µs per example (density {DENSITY:g})", xlabel="batch size")
-    footnote(drawn, record)
-    legend(drawn, axes[:1])
+    lines(axes[0], tools, points, "density", lambda row: row["median"], f"seconds for {record['steps']} steps")
+    lines(axes[1], tools, points, "density", megabytes, "memory for model and training, MB")
+    title = f"µs per example (density {DENSITY:g})"
+    lines(axes[2], tools, batches, "batch_size", lambda row: 1e6 * row["per_example"], title)
+    reports.footnote(drawn, record)
+    reports.legend(drawn, axes[:1])
     return drawn
-
-
-def _fitted(ax: Axes, record: Record) -> None:
-    """The fewest microseconds per step of matgrad against the number of weights, and the fitted line."""
-    points, fitted = [p for p in record["points"] if SPARSE in p["tools"]], record["fit"]
-    nnz, title = sorted(p["nnz"] for p in points), "µs per step at best"
-    ax.plot([p["nnz"] for p in points], [1e6 * p["tools"][SPARSE]["best"] / p["steps"] for p in points], "o")
-    if fitted is not None:
-        xs = np.geomspace(nnz[0], nnz[-1], 50)
-        ax.plot(xs, 1e6 * (fitted["step"] + fitted["weight"] * xs), "-", color=GREY, linewidth=1)
-        title += f" ≈ {1e6 * fitted['step']:.0f} + {1e9 * fitted['weight']:.2f}·weights/1000"
-    log_scales(ax, nnz)
-    ax.set(title=title, xlabel="stored weights of matgrad C++")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from statistics import mean, stdev
 from typing import Any
 
 import matgrad as mg
-from harness.reports import absent, finish, head, items, parser, read, write
+from harness import reports
+from harness.reports import items
 from harness.team import Record, say
 from matgrad import datasets
 from matgrad.callbacks import Accounting
@@ -80,7 +81,7 @@ def train(name: str, method: str, density: float, seed: int, options: argparse.N
 
 def main() -> None:
     """Train what the record lacks."""
-    found = parser(__doc__)
+    found = reports.parser(__doc__)
     found.add_argument("--data", type=Path, required=True, metavar="DIR", help=f"a folder with {', '.join(DATA)}")
     found.add_argument("--only", type=items(), default=list(DATA), metavar="LIST")
     found.add_argument("--methods", type=methods, default=METHODS, metavar="LIST", help="with arguments, as RigL(0.5)")
@@ -94,7 +95,7 @@ def main() -> None:
     setting = SETTING | {x: getattr(options, x) for x in ("epochs", "batch_size", "hidden")}
     record: Record = {"setting": setting, "missing": {}, "runs": [], "failures": {}, "earlier": []}
     if options.output is not None and (options.output / "bench.json").exists():
-        old = read(options.output)  # whose runs stay
+        old = reports.read(options.output)  # whose runs stay
         if old["setting"] != setting:
             raise SystemExit(f"the record has {old['setting']}, and these runs {setting}: choose another --output")
         record["runs"] = old["runs"]
@@ -118,8 +119,8 @@ def main() -> None:
                 record["runs"].append(future.result())
             say(f"{futures[future]}: {error or future.result()['test_accuracy']}")
             if options.output is not None:
-                write(head("sparse-methods", options) | record, options.output)
-    finish("sparse-methods", options, record)
+                reports.write(reports.head("sparse-methods", options) | record, options.output)
+    reports.finish("sparse-methods", options, record)
 
 
 # -- tables -----------------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ def notes(record: Record) -> list[str]:
     shared = sorted({(run["jobs"], run["threads"]) for run in record["runs"]})
     is_crowded = any(jobs > 1 for jobs, _ in shared)
     return [
-        *absent(record),
+        *reports.absent(record),
         "means over the seeds, ± the standard deviation; the accuracy is that after the last epoch",
         "all methods start from the same seeds and have the same schedule; at density 1 nothing is sparse",
         "seconds: of training, with updates of the topology, without measuring",

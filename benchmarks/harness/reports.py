@@ -99,14 +99,20 @@ def by_point(tools: Record, points: list[Record], key: str, title: str, cell: Ca
     return Table(title, ["tool", *(f"{point[key]:g}" for point in points)], rows)
 
 
+def listed(title: str, rows: Iterable[Any], columns: Mapping[str, Callable[[Any], str]]) -> Table:
+    """One row per item, with these columns."""
+    return Table(title, list(columns), [[cell(row) for cell in columns.values()] for row in rows])
+
+
 def number(value: float | None, form: str) -> str:
     """A number as a string; a number that is not finite is None in JSON."""
     return "nan" if value is None else f"{value:{form}}"
 
 
-def ratio_cell(found: Record | None, form: str = ".2f") -> str:
-    """The median ratio and the best."""
-    return "" if found is None else f"{found['median']:{form}} ({found['best']:{form}})"
+def ratio_cell(row: Record | None, other: str, form: str = ".2f", *, best: bool = True) -> str:
+    """The median ratio of a tool to another one, and the best; nothing if one of them was not measured."""
+    found = None if row is None else row["ratios"].get(other)
+    return "" if found is None else f"{found['median']:{form}}" + (f" ({found['best']:{form}})" if best else "")
 
 
 def difference_cell(row: Record) -> str:
@@ -140,15 +146,14 @@ def common_notes(record: Record) -> list[str]:
 
 def circumstances(record: Record) -> list[str]:
     """Machine, versions, setting and command."""
-    about = record["machine"]
+    about, setting = record["machine"], record.get("setting", {})
     packages = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    lines = [
+    return [
         f"{about['processor']}, {about['cores']} cores, {about['memory_GB']} GB, {about['system']}",
         f"{packages}; NumPy's BLAS {about['blas']}",
-        ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in record.get("setting", {}).items()),
+        *([", ".join(f"{name.replace('_', ' ')} {value}" for name, value in setting.items())] if setting else []),
         f"{record['started']}: `{record['command']}`",
     ]
-    return [line for line in lines if line]
 
 
 # -- files ------------------------------------------------------------------------------------------
@@ -239,7 +244,9 @@ def log_scales(ax: Axes, values: Sequence[float]) -> None:
     grid(ax)
 
 
-def lines(ax: Axes, tools: Record, points: list[Record], x: str, value: Callable[[Record], float | None]) -> None:
+def lines(
+    ax: Axes, tools: Record, points: list[Record], x: str, value: Callable[[Record], float | None], title: str
+) -> None:
     """One line per tool through its values at the points, on logarithmic scales."""
     looks = ("o-", "s--", "^:", "D-.", "v-")  # of the tools of one framework
     seen: dict[str, int] = {}
@@ -251,3 +258,4 @@ def lines(ax: Axes, tools: Record, points: list[Record], x: str, value: Callable
         colour = COLOURS.get(tool["framework"], GREY)
         ax.plot([a for a, _ in known], [b for _, b in known], look, color=colour, label=tool["title"], markersize=4)
     log_scales(ax, sorted(point[x] for point in points))
+    ax.set(title=title, xlabel=x.replace("_", " "))

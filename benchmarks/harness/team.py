@@ -9,22 +9,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from contextlib import ExitStack
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
+from harness import worker
 from harness.problems import Data, Parameters, Setting, initial_parameters, stored, values_of
 from harness.tools import Tool
-from harness.worker import ToolError, serve
 from matgrad.foundation.machine import THREADS
 
-LINES = 5  # the last lines that a tool printed, shown with its error
 PAUSE = 0.1  # seconds between two turns, in which the threads of the previous tool come to rest
 TINY = 1e-9  # seconds, for what took none
 Record = dict[str, Any]
@@ -35,56 +34,30 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class Processes:
+class Ranks:
     """The processes of a tool, of which rank 0 answers: several train together."""
 
-    def __init__(self, tool: Tool, threads: int, variables: Mapping[str, str], log: Path) -> None:
-        spawn, size = get_context("spawn"), tool.processes
-        self.logs = [log.with_suffix(f".{r}.log") for r in range(size)]
-        self.processes, self.connections = [], []
+    def __init__(self, tool: Tool, threads: int, variables: Mapping[str, str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
-            address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(size)}
-        for r, file in enumerate(self.logs):
-            file.touch()
-            connection, other = spawn.Pipe()
-            process = spawn.Process(target=serve, args=(other, file, tool, threads), daemon=True)
-            rank = address | {"RANK": str(r), "LOCAL_RANK": str(r)} if size > 1 else {}
-            with patch.dict(os.environ, {**variables, **rank}):
-                process.start()
-            other.close()
-            self.processes.append(process)
-            self.connections.append(connection)
+            address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        self.pools = []
+        for r in range(tool.processes):
+            rank = {**address, "WORLD_SIZE": str(tool.processes), "RANK": str(r), "LOCAL_RANK": str(r)}
+            self.pools.append(ProcessPoolExecutor(1, get_context("spawn"), worker.start, (tool, threads)))
+            with patch.dict(os.environ, {**variables, **(rank if tool.processes > 1 else {})}):
+                self.pools[-1].submit(int)  # starts the process
 
     def ask(self, *request: Any) -> Any:
         """The reply of rank 0 to a request; an error as soon as a rank fails, for which the others would wait."""
-        with suppress(BrokenPipeError):  # it has ended, and so have its replies
-            for connection in self.connections:
-                connection.send(request)
-        replies: dict[int, Any] = {}
-        while len(replies) < len(self.connections):
-            for ready in wait([x for r, x in enumerate(self.connections) if r not in replies]):
-                rank = self.connections.index(cast(Connection, ready))
-                replies[rank] = self._reply(rank)
-        return replies[0]
-
-    def _reply(self, rank: int) -> Any:
-        """The reply of a process."""
-        try:
-            reply = self.connections[rank].recv()
-        except (EOFError, ConnectionResetError):
-            self.processes[rank].join()
-            reply = ToolError(f"ended with exit status {self.processes[rank].exitcode}")
-        if isinstance(reply, ToolError):
-            lines = [line.strip() for line in self.logs[rank].read_text(errors="replace").splitlines()]
-            said = [line for line in lines if line.strip("^~")][-LINES:]  # without the marks of a traceback
-            raise ToolError(f"{reply}; it printed last: {' | '.join(said)}" if said else str(reply))
-        return reply
+        futures = [pool.submit(worker.answer, *request) for pool in self.pools]
+        for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+            future.result()
+        return futures[0].result()
 
     def close(self) -> None:
         """End the processes."""
-        for process in self.processes:
-            process.kill()
-            process.join()
+        for pool in self.pools:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def environment_of(setting: Setting, threads: int, folder: Path) -> dict[str, str]:
@@ -107,39 +80,30 @@ def environment_of(setting: Setting, threads: int, folder: Path) -> dict[str, st
     }
 
 
-class Team(AbstractContextManager):
-    """The processes of several tools, of which one works at a time.
-
-    A tool that fails leaves the team, and `failures` has the reason.
-    """
+class Team(ExitStack):
+    """The tools in their processes, and a folder of theirs; a tool that fails leaves."""
 
     def __init__(self, tools: Mapping[str, Tool], setting: Setting, threads: int) -> None:
+        super().__init__()
         self.failures = dict[str, str]()
-        self._folder = tempfile.TemporaryDirectory(prefix="matgrad-bench-")
-        self.folder = Path(self._folder.name)
+        self.folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="matgrad-bench-")))
         self.processes: dict[str, Any] = {}
         for name, tool in tools.items():
             own = tool.threads or max(threads // tool.processes, 1)
-            variables = environment_of(setting, own, self.folder)
-            self.processes[name] = Processes(tool, own, variables, self.folder / name)
-
-    def __exit__(self, *error: object) -> None:
-        for process in self.processes.values():
-            process.close()
-        self._folder.cleanup()
+            self.processes[name] = Ranks(tool, own, environment_of(setting, own, self.folder))
+            self.callback(self.processes[name].close)
 
     def ask(self, *request: Any) -> dict[str, Any]:
         """The replies of all tools."""
-        replies = {name: self.ask_one(name, *request) for name in list(self.processes)}
-        return {name: replies[name] for name in self.processes}
+        return {name: self.ask_one(name, *request) for name in list(self.processes)}
 
     def ask_one(self, name: str, *request: Any) -> Any:
         """The reply of a tool; None if it failed and has left."""
         try:
             return self.processes[name].ask(*request)
-        except ToolError as error:
-            self.failures[name] = str(error)
-            say(f"{name} {error}")
+        except Exception as error:
+            self.failures[name] = f"failed: {type(error).__name__}: {error}"
+            say(f"{name} {self.failures[name]}")
             self.processes.pop(name).close()
             return None
 
@@ -151,8 +115,7 @@ class Team(AbstractContextManager):
             first = r % max(len(names), 1)
             for name in names[first:] + names[:first]:
                 time.sleep(PAUSE)
-                reply = self.ask_one(name, "epoch")
-                if reply is not None:
+                if (reply := self.ask_one(name, "epoch")) is not None:
                     found[name].append(reply)
                     say(f"round {r + 1} of {number}: {name} {reply[0]:.3f} s")
         return found
@@ -184,23 +147,22 @@ def measure(
         rounds = team.rounds(options.rounds)
         if compared is not None:
             team.ask("epoch", min(compared, steps))
-        parameters = team.ask("parameters")
+        replies = team.ask("parameters")
+        parameters = {name: replies[name] for name in team.processes}
     seconds = {name: [t for t, _ in rounds[name]] for name in parameters}
-    rows = {}
-    for name in parameters:
-        found = times(seconds[name])
-        rows[name] = (
-            tools[name].about()
-            | found
-            | {
-                "per_step": found["median"] / steps,
-                "per_example": found["median"] / steps / setting.batch_size,
-                "waiting": median(waiting / max(t, TINY) for t, waiting in rounds[name]),
-                "startup": startup[name],
-                "ratios": {other: ratio(seconds, name, other) for other in seconds if other != name},
-                "difference": difference(name, parameters, ("pytorch", *tools[name].baselines)),
-            }
-        )
+    rows = {
+        name: {
+            **tools[name].about(),
+            **times(seconds[name]),
+            "per_step": median(seconds[name]) / steps,
+            "per_example": median(seconds[name]) / steps / setting.batch_size,
+            "waiting": median(waiting / max(t, TINY) for t, waiting in rounds[name]),
+            "startup": startup[name],
+            "ratios": {other: ratio(seconds, name, other) for other in seconds if other != name},
+            "difference": difference(name, parameters, ("pytorch", *tools[name].baselines)),
+        }
+        for name in parameters
+    }
     about = {"sizes": list(setting.sizes), "batch_size": setting.batch_size, "steps": steps}
     about |= {"optimizer": setting.optimizer, "density": density, "nnz": stored(initial), "data": data.about()}
     failures = {f"{title}: {name}": reason for name, reason in team.failures.items()}

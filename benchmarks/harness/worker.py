@@ -7,10 +7,8 @@ import gc
 import os
 import sys
 import time
-import traceback
 from dataclasses import replace
 from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +21,24 @@ from matgrad.foundation.machine import process_memory, thread_pools
 
 RESET = Path("/proc/self/clear_refs")
 
+_worker: Worker
 
-class ToolError(RuntimeError):
-    """A tool failed: the message has the reason and, for the parent of its process, what it printed last."""
+
+def start(tool: Tool, threads: int) -> None:
+    """Make the worker of this process; what a framework prints is no result."""
+    global _worker
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(1, 2)
+    _worker = Worker(tool, threads)
+
+
+def answer(request: str, *arguments: Any) -> Any:
+    """The reply of the worker to a request, which is the name of a method."""
+    return getattr(_worker, request)(*arguments)
 
 
 class Worker:
-    """Answers requests, with one method per kind of request."""
+    """A tool in its process."""
 
     def __init__(self, tool: Tool, threads: int) -> None:
         self.description, self.threads = tool, threads
@@ -39,26 +48,28 @@ class Worker:
 
         After a rehearsal, the memory does not include what the libraries take at their first use.
         """
-        self.initial = initial
-        begin = time.perf_counter()
+        if self.description.processes > 1:
+            mg.distributed.start()
+        self.initial, begin = initial, time.perf_counter()
         self.tool = tool = self.description.create(setting)
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(self.threads)
         if rehearse:
             self._rehearse(setting)
-        imported, memory = time.perf_counter(), Growth()
+        imported, base = time.perf_counter(), memory()
         X, t = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("X", "t"))
         self.batches = len(X) // setting.batch_size
         tool.load(X, np.array(t))
-        memory.after_load()
-        tool.start(self.initial)
-        memory.before_training()
-        loaded = time.perf_counter()
+        loaded = memory()
+        tool.start(initial)
+        memory()  # what was needed only to make the model does not count
+        ready = time.perf_counter()
+        peak = Peak()
         tool.prepare()
         end = time.perf_counter()
-        memory.after_training()
-        seconds = {"import": imported - begin, "load": loaded - imported, "prepare": end - loaded}
-        bytes_ = None if tool.is_own_process else {"data": memory.data, "training": memory.training}
+        seconds = {"import": imported - begin, "load": ready - imported, "prepare": end - ready}
+        is_known = RESET.exists() and "RssAnon" in process_memory() and not tool.is_own_process
+        bytes_ = {"data": loaded - base, "training": max(peak() - loaded, 0)} if is_known else None
         return seconds | {"pools": thread_pools() if find_spec("threadpoolctl") else {}, "memory": bytes_}
 
     def _rehearse(self, setting: Setting) -> None:
@@ -83,59 +94,21 @@ class Worker:
         return self.tool.parameters()
 
 
-def serve(connection: Connection, log: Path, tool: Tool, threads: int) -> None:
-    """Answer requests, each the name of a method and its arguments; what is printed goes to a file."""
-    file = os.open(log, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(file, stream)
-    if tool.processes > 1:
-        mg.distributed.start()
-    worker = Worker(tool, threads)
-    while True:
-        name, *arguments = connection.recv()
-        try:
-            reply = getattr(worker, name)(*arguments)
-        except Exception as error:
-            traceback.print_exc()
-            sys.stderr.flush()
-            reply = ToolError(f"failed: {type(error).__name__}: {error}")
-        connection.send(reply)
+def memory() -> int:
+    """The bytes of the process itself, without files such as libraries; freed memory is returned to the system."""
+    gc.collect()
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # glibc
+        library.malloc_trim(0)
+    return process_memory().get("RssAnon", 0)
 
 
-class Growth:
-    """Bytes by which a process grows: for its data, and for model and training on top of that.
-
-    Only the memory of the process itself counts, not files that are mapped into it, such as libraries that are loaded
-    at their first use. The numbers are None if the system does not tell: Linux does.
-    """
-
-    data: int | None = None
-    training: int | None = None
+class Peak:
+    """The most bytes since it was made, provided that mapped files have not shrunk; as Linux tells them."""
 
     def __init__(self) -> None:
-        self.is_known = "RssAnon" in process_memory() and RESET.exists()
-        self._base = self._now()
-
-    def _now(self) -> int:
-        """The bytes in memory now; freed memory, which the C library would keep, is returned to the system."""
-        gc.collect()
-        if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # glibc
-            library.malloc_trim(0)
-        return process_memory().get("RssAnon", 0)
-
-    def after_load(self) -> None:
-        """The data is there; the model comes next."""
-        self._loaded = self._now()
-        self.data = self._loaded - self._base if self.is_known else None
-
-    def before_training(self) -> None:
-        """The model is there; memory that was needed only to make it does not count."""
-        self._now()
-        if self.is_known:
+        if RESET.exists():
             RESET.write_text("5")  # the largest size so far is now the present one
 
-    def after_training(self) -> None:
-        """Take the largest size since `before_training`, provided that mapped files have not shrunk since."""
-        if self.is_known:
-            found = process_memory()
-            self.training = max(found["VmHWM"] - found["RssFile"] - found["RssShmem"] - self._loaded, 0)
+    def __call__(self) -> int:
+        found = process_memory()
+        return found.get("VmHWM", 0) - found.get("RssFile", 0) - found.get("RssShmem", 0)

@@ -169,7 +169,7 @@ def test_distributed():
 def test_brain(tmp_path):
     sizes = ("--layers", 3, "--neurons", 400, "--features", 50, "--steps", 20)
     output = run("brain", "--threads", 1, *sizes, "--output", tmp_path)
-    assert "1,200 in 3 layers" in output
+    assert "1,200 hidden neurons in 3 layers" in output
     record = read(tmp_path)
     assert record["weights"] == 3 * 400 * 10 + 400 * 10  # ten inputs per hidden neuron, and a dense output layer
     assert record["losses"][1] < record["losses"][0]
