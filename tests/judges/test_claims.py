@@ -11,7 +11,7 @@ import matgrad as mg
 from matgrad import activation_functions, layers
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation
 from matgrad.inspection.verdicts import Check
-from matgrad.judges import definitions
+from matgrad.judges import blocks, definitions
 from matgrad.judges.algebra import Subject
 from matgrad.judges.claims import of_softmax
 from matgrad.judges.equality import symbols
@@ -54,7 +54,10 @@ def values_of(checks: list[Check]) -> list[Check]:
 
 def test_every_class_of_the_package_has_a_definition():
     concrete = {cls for name, cls in vars(layers).items() if name.endswith("Layer") and name != "Layer"}
-    assert concrete == set(definitions.LAYERS)
+    made = [make(2, 2) for kinds in blocks.MADE.values() for make in kinds]
+    of_shapes = {type(part) for layer in made for _, part in layer.walk()}
+    of_shapes |= {layers.EmbeddingLayer, layers.WindowsLayer}  # for labels, and what derives from it
+    assert concrete == set(definitions.LAYERS) | of_shapes
     assert set(definitions.LOSSES) == set(LOSSES.values())
     assert set(definitions.ACTIVATIONS) - {definitions.ArbitraryActivation} == {*ACTIVATIONS.values(), SReLUActivation}
 
