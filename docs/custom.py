@@ -40,7 +40,7 @@ class ScaleLayer(mg.Layer):
         self.Ds, self.DX = Ds, DX
 
 
-class ResidualLayer(mg.Layer):
+class ShortcutLayer(mg.Layer):
     """Y = X + f(X), where f is the composition of inner layers: by default ReLU and linear"""
 
     keeps_size = True

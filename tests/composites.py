@@ -16,14 +16,14 @@ N, D, H, K = 6, 5, 4, 3
 _specification = importlib.util.spec_from_file_location("custom", Path(__file__).parents[1] / "docs" / "custom.py")
 custom = importlib.util.module_from_spec(_specification)
 _specification.loader.exec_module(custom)
-ResidualLayer = custom.ResidualLayer
+ShortcutLayer = custom.ShortcutLayer
 
 
 def inner_layers() -> list[mg.Layer]:
     """H → 7 → H, with dropout, a buffer, and a composite inside."""
     return [
         mg.ActivationDropoutLayer(H, 7, "Sigmoid", dropout=0.3),
-        ResidualLayer(7, 7, mg.BatchNormalizationLayer(7), mg.SReLULayer(7, 7)),
+        ShortcutLayer(7, 7, mg.BatchNormalizationLayer(7), mg.SReLULayer(7, 7)),
         mg.LinearDropoutLayer(7, H, dropout=0.2, renew="epoch"),
     ]
 
@@ -31,7 +31,7 @@ def inner_layers() -> list[mg.Layer]:
 def model(optimizer: str = "Momentum(0.9)", dtype: str = "float64") -> mg.MultilayerPerceptron:
     """D → H → H → K, with parts 2.1, 2.2, 2.2.1, 2.2.2 and 2.3."""
     mg.manual_seed(4)
-    layers = [mg.ActivationLayer(D, H, "HyperbolicTangent"), ResidualLayer(H, H, *inner_layers()), mg.LinearLayer(H, K)]
+    layers = [mg.ActivationLayer(D, H, "HyperbolicTangent"), ShortcutLayer(H, H, *inner_layers()), mg.LinearLayer(H, K)]
     M = mg.MultilayerPerceptron(layers).to(dtype=dtype)
     M.set_optimizer(optimizer)
     return M
@@ -41,7 +41,7 @@ def plain_model() -> mg.MultilayerPerceptron:
     """D → H → H → K with the default parts, a ReLU and a linear layer."""
     mg.manual_seed(5)
     return mg.MultilayerPerceptron(
-        [mg.ActivationLayer(D, H, "HyperbolicTangent"), ResidualLayer(H, H), mg.LinearLayer(H, K)]
+        [mg.ActivationLayer(D, H, "HyperbolicTangent"), ShortcutLayer(H, H), mg.LinearLayer(H, K)]
     ).to(dtype="float64")
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import matgrad as mg
-from composites import LOSS, D, H, K, Keeper, N, ResidualLayer, batch, copies, model
+from composites import LOSS, D, H, K, Keeper, N, ShortcutLayer, batch, copies, model
 from matgrad.inspection.gradient_check import check_gradients
 from matgrad.judges.sympy_judge import check_layer
 from matgrad.sparse.matrix import SparseMatrix
@@ -27,9 +27,9 @@ def test_the_walk_names_parts_after_their_layer():
     kinds = [(name, type(layer).__name__.removesuffix("Layer")) for name, layer in M.walk()]
     assert kinds == [
         ("1", "Activation"),
-        ("2", "Residual"),
+        ("2", "Shortcut"),
         ("2.1", "ActivationDropout"),
-        ("2.2", "Residual"),
+        ("2.2", "Shortcut"),
         ("2.2.1", "BatchNormalization"),
         ("2.2.2", "SReLU"),
         ("2.3", "LinearDropout"),
@@ -49,7 +49,7 @@ def torch_residual(layer: mg.Layer, X: torch.Tensor, theta: dict[str, torch.Tens
 
 def test_gradients_are_those_of_autograd(backend: Framework):
     mg.manual_seed(1)
-    layer = ResidualLayer(H, H)
+    layer = ShortcutLayer(H, H)
     layer.to(backend.backend, "float64")
     rng = np.random.default_rng(1)
     X, G = rng.normal(size=(N, H)), rng.normal(size=(N, H))
@@ -217,14 +217,14 @@ class OddLayer(mg.LinearLayer):
 
 @pytest.fixture
 def registered(monkeypatch):
-    monkeypatch.setitem(LAYERS, "Residual", ResidualLayer)
+    monkeypatch.setitem(LAYERS, "Shortcut", ShortcutLayer)
     monkeypatch.setitem(LAYERS, "Odd", OddLayer)
 
 
 @pytest.mark.usefixtures("registered")
 def test_a_model_of_a_specification_is_saved_and_loaded(tmp_path):
     M = create_model(
-        "ReLU;Residual;Linear", f"{D};{H};{K}", dropouts="0;0.5;0.1;0", densities="1;0.5;1;1", renew="epoch"
+        "ReLU;Shortcut;Linear", f"{D};{H};{K}", dropouts="0;0.5;0.1;0", densities="1;0.5;1;1", renew="epoch"
     )
     assert [getattr(x, "dropout", 0) for _, x in M.walk() if isinstance(x, mg.LinearLayer)] == [0, 0.5, 0.1, 0]
     assert M.layers[1].layers[0].W.support.nnz == 8
@@ -244,16 +244,16 @@ def test_a_model_of_a_specification_is_saved_and_loaded(tmp_path):
 @pytest.mark.usefixtures("registered")
 def test_lists_of_a_specification_count_linear_parts():
     with pytest.raises(ValueError, match="expected 1 or 4 dropouts for 4 linear layers, found 2"):
-        create_model("ReLU;Residual;Linear", f"{D};{H};{K}", dropouts="0;0")
+        create_model("ReLU;Shortcut;Linear", f"{D};{H};{K}", dropouts="0;0")
     with pytest.raises(ValueError, match=r"layer 1: OddLayer\(.*\) drops no weights"):
         create_model("Odd;Linear", f"{D};{H};{K}", dropouts=0.1)
-    M = create_model("ReLU;Residual;Linear", f"{D};{H};{K}", weights="Zero", optimizers="Nesterov")
+    M = create_model("ReLU;Shortcut;Linear", f"{D};{H};{K}", weights="Zero", optimizers="Nesterov")
     assert not M.layers[1].layers[1].W.any()
     assert "2.2.W.delta" in M.state()
 
 
 OTHERS = {
-    "other activation": lambda: ResidualLayer(H, H, mg.ActivationLayer(H, H, "Sigmoid"), mg.LinearLayer(H, H)),
+    "other activation": lambda: ShortcutLayer(H, H, mg.ActivationLayer(H, H, "Sigmoid"), mg.LinearLayer(H, H)),
     "no constructor like it": lambda: Keeper(mg.LinearLayer(H, H)),
 }
 
@@ -282,10 +282,10 @@ def test_a_layer_that_occurs_twice_is_refused():
     with pytest.raises(ValueError, match=r"layers 1 and 3 are the same LinearLayer\(4, 4\)"):
         mg.MultilayerPerceptron([shared, mg.LinearLayer(H, H), shared])
     with pytest.raises(ValueError, match=r"layers 1 and 2\.2\.1 are the same LinearLayer\(4, 4\)"):
-        mg.MultilayerPerceptron([shared, ResidualLayer(H, H, mg.LinearLayer(H, H), ResidualLayer(H, H, shared))])
-    loop = ResidualLayer(H, H)
+        mg.MultilayerPerceptron([shared, ShortcutLayer(H, H, mg.LinearLayer(H, H), ShortcutLayer(H, H, shared))])
+    loop = ShortcutLayer(H, H)
     loop.layers = (loop,)
-    with pytest.raises(ValueError, match=r"layers 1 and 1\.1 are the same ResidualLayer"):
+    with pytest.raises(ValueError, match=r"layers 1 and 1\.1 are the same ShortcutLayer"):
         mg.MultilayerPerceptron([loop])
 
 
@@ -325,7 +325,7 @@ def test_inner_layers_that_are_no_parts_are_refused(keep):
     message = r"layer 1, HidingLayer\(4, 4\): hidden has LinearLayer\(2, 2\), which is not in parts\(\)"
     with pytest.raises(ValueError, match=message):
         mg.MultilayerPerceptron([HidingLayer(keep(mg.LinearLayer(2, 2)))])
-    layer = ResidualLayer(H, H, HidingLayer(keep(mg.LinearLayer(2, 2))))
+    layer = ShortcutLayer(H, H, HidingLayer(keep(mg.LinearLayer(2, 2))))
     with pytest.raises(ValueError, match=message.replace("layer 1", r"layer 1\.1")):
         mg.MultilayerPerceptron([layer])
     with pytest.raises(ValueError, match=r"HidingLayer.*hidden"):

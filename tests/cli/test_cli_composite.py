@@ -9,7 +9,7 @@ import numpy as np
 from cli_support import run, succeed
 
 PLUGIN = ("--plugin", Path(__file__).parents[2] / "docs" / "custom.py")
-TRAIN = ("train", *PLUGIN, "--layers", "ReLU;Residual;Linear", "--layer-sizes", "64;8;10", "--epochs", 1, "--seed", 1)
+TRAIN = ("train", *PLUGIN, "--layers", "ReLU;Shortcut;Linear", "--layer-sizes", "64;8;10", "--epochs", 1, "--seed", 1)
 
 
 def test_a_composite_layer_trains_and_is_evaluated(tmp_path):
@@ -18,7 +18,7 @@ def test_a_composite_layer_trains_and_is_evaluated(tmp_path):
     output = succeed(*TRAIN, *options, "--save-weights", file)
     accuracy = float(succeed("evaluate", *PLUGIN, file).split()[-1])
     assert output.splitlines()[-1] == f"test accuracy {accuracy:.3f}"
-    assert "layers: ReLU;Residual;Linear" in succeed("inspect", file)
+    assert "layers: ReLU;Shortcut;Linear" in succeed("inspect", file)
 
 
 def test_weight_decay_reaches_parts(tmp_path):

@@ -42,7 +42,7 @@ def test_a_layer():
 def test_a_layer_of_a_plugin():
     output = succeed("derive", "--plugin", DOCS / "custom.py", "--layer", "Scale")
     assert "Ds = columns_sum(hadamard(DY, X))  # proved\n" in output
-    assert "equations are proved" in succeed("derive", "--plugin", DOCS / "custom.py", "--layer", "Residual")
+    assert "equations are proved" in succeed("derive", "--plugin", DOCS / "custom.py", "--layer", "Shortcut")
 
 
 def test_json_and_latex(tmp_path):

@@ -70,11 +70,11 @@ def test_json_and_latex(tmp_path):
 
 
 def test_a_plugin_is_verified():
-    names = ("Scale", "Residual", "SquaredReLU", "PseudoHuber")
+    names = ("Scale", "Shortcut", "SquaredReLU", "PseudoHuber")
     output = succeed("verify", "--plugin", DOCS / "custom.py", *(x for name in names for x in ("--layer", name)))
     assert re.search(r"^note: ScaleLayer\.feedforward .*custom\.py:\d+: feedforward has no def", output, re.MULTILINE)
     assert {"ScaleLayer.Ds", "SquaredReLUActivation.gradient", "PseudoHuberLoss.gradient"} <= set(output.split())
-    assert {"ResidualLayer.DX", "ResidualLayer.1 ActivationLayer.DZ", "ResidualLayer.2 LinearLayer.DW"} <= {
+    assert {"ShortcutLayer.DX", "ShortcutLayer.1 ActivationLayer.DZ", "ShortcutLayer.2 LinearLayer.DW"} <= {
         re.split("  +", line)[0] for line in output.splitlines()
     }
 

@@ -110,7 +110,7 @@ def test_what_is_switched_off_is_not_written():
 
 def test_parts_of_a_layer_of_ones_own():
     mg.load_plugin(CUSTOM)
-    e = explained("Residual;Linear", "4;3")
+    e = explained("Shortcut;Linear", "4;3")
     assert [x.name for x in e][:4] == ["Z1.1", "Y1.1", "Y1.2", "Z1"]
     assert e["layer 1.2 DW"].shape == (4, 4)
     assert e["layer 1 Y"].written.location.endswith("custom.py:" + e["layer 1 Y"].written.location.split(":")[1])

@@ -28,7 +28,7 @@ LAYERS = {
     "RMS normalization": lambda: mg.RMSNormalizationLayer(D),
     "dropout of neurons": lambda: mg.DropoutLayer(D),
     "scale": lambda: custom.ScaleLayer(D, D),
-    "residual": lambda: custom.ResidualLayer(D, D),
+    "residual": lambda: custom.ShortcutLayer(D, D),
 }
 
 
@@ -85,7 +85,7 @@ def test_a_layer_shows_its_parts():
     layer = LAYERS["residual"]()
     layer.parts()[0].set_optimizer("Adam")
     root = parsed(layer._repr_html_())
-    assert text(root).startswith("ResidualLayer(4,4)4→4·40parameters·Adam,GradientDescent")
+    assert text(root).startswith("ShortcutLayer(4,4)4→4·40parameters·Adam,GradientDescent")
     first, second = root.iter("details")
     assert formulas(next(first.iter("table")))[:2] == ["Z=XW⊤+1N·b", "Y=relu(Z)"]
     assert text(second.find("summary")) == "2LinearLayer(4,4)"

@@ -61,7 +61,7 @@ def test_values_and_steps_equal_those_of_python(open_page, loss, activation, mid
 def test_composite_layers(open_page):
     mg.load_plugin(Path(__file__).parents[2] / "docs" / "custom.py")
     mg.manual_seed(3)
-    M = mg.create_model("SquaredReLU;Scale;Residual;Linear", "4;5;3")
+    M = mg.create_model("SquaredReLU;Scale;Shortcut;Linear", "4;5;3")
     rng = np.random.default_rng(3)
     explanation = mg.explain(M, rng.normal(size=(5, 4)), rng.normal(size=(5, 3)), loss="PseudoHuber")
     check(open_page(explanation), explanation)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 import matgrad as mg
-from composites import LOSS, D, H, K, Keeper, N, ResidualLayer, batch, model, plain_model
+from composites import LOSS, D, H, K, Keeper, N, ShortcutLayer, batch, model, plain_model
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.judges.sympy_judge import check_layer
 from matgrad.program.recorder import record_computation
@@ -24,7 +24,7 @@ class WrongLayer(mg.LinearLayer):
 
 def with_wrong_part() -> mg.MultilayerPerceptron:
     mg.manual_seed(1)
-    wrong = ResidualLayer(H, H, mg.ActivationLayer(H, 2, "Sigmoid"), WrongLayer(2, H))
+    wrong = ShortcutLayer(H, H, mg.ActivationLayer(H, 2, "Sigmoid"), WrongLayer(2, H))
     return mg.MultilayerPerceptron([mg.LinearLayer(D, H), wrong, mg.LinearLayer(H, K)])
 
 
@@ -37,8 +37,8 @@ def test_gradients_of_parts_are_checked():
         missing = {f"layer {name} {type(layer).__name__}.D{p}" for p in (*layer.parameters, "X")} - set(names)
         assert not missing
     assert "layer 2.2.1 BatchNormalizationLayer.DZ" in names
-    order = ["3 LinearLayer.DX", "2.3 LinearDropoutLayer.DX", "2.2.2 SReLULayer.DX", "2.2 ResidualLayer.DX"]
-    order += ["2.1 ActivationDropoutLayer.DX", "2 ResidualLayer.DX", "1 ActivationLayer.DX"]
+    order = ["3 LinearLayer.DX", "2.3 LinearDropoutLayer.DX", "2.2.2 SReLULayer.DX", "2.2 ShortcutLayer.DX"]
+    order += ["2.1 ActivationDropoutLayer.DX", "2 ShortcutLayer.DX", "1 ActivationLayer.DX"]
     places = [names.index(f"layer {name}") for name in order]
     assert places == sorted(places)
     assert M.layers[1].layers[0].DW is None, "the model itself is not run"
@@ -84,21 +84,21 @@ def test_a_part_that_runs_twice_is_checked_by_its_parameters():
 
 
 def test_the_verifier_checks_parts():
-    layer = ResidualLayer(2, 2, mg.ActivationLayer(2, 3, "Sigmoid"), mg.LinearLayer(3, 2))
+    layer = ShortcutLayer(2, 2, mg.ActivationLayer(2, 3, "Sigmoid"), mg.LinearLayer(3, 2))
     checks = check_layer(layer)
     assert [check.name for check in checks if not check.ok] == []
     assert {check.name for check in checks} == {
-        "ResidualLayer.DX",
-        *(f"ResidualLayer.1 ActivationLayer.{name}" for name in ("DZ", "DW", "Db", "DX")),
-        *(f"ResidualLayer.2 LinearLayer.{name}" for name in ("DW", "Db", "DX")),
+        "ShortcutLayer.DX",
+        *(f"ShortcutLayer.1 ActivationLayer.{name}" for name in ("DZ", "DW", "Db", "DX")),
+        *(f"ShortcutLayer.2 LinearLayer.{name}" for name in ("DW", "Db", "DX")),
     }
     assert layer.layers[0].W.dtype == np.float32, "the layer itself is not changed"
 
 
 def test_the_verifier_finds_a_wrong_part():
-    layer = ResidualLayer(2, 2, mg.ActivationLayer(2, 3, "Sigmoid"), WrongLayer(3, 2))
+    layer = ShortcutLayer(2, 2, mg.ActivationLayer(2, 3, "Sigmoid"), WrongLayer(3, 2))
     wrong = [check for check in check_layer(layer) if not check.ok]
-    assert [check.name for check in wrong] == ["ResidualLayer.2 WrongLayer.Db"]
+    assert [check.name for check in wrong] == ["ShortcutLayer.2 WrongLayer.Db"]
     assert "Db = 0.5 * self.Db" in wrong[0].message
 
 

@@ -19,6 +19,7 @@ from matgrad.sparse.growing import GROWERS
 from matgrad.sparse.pruning import PRUNERS
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.plugins import REGISTRIES, load_plugin
+from matgrad.specifications.shaped import SHAPED
 from matgrad.weight_initializers import INITIALIZERS
 
 X, T = np.random.default_rng(0).normal(size=(20, 4)), np.arange(20) % 3
@@ -50,6 +51,7 @@ def taken() -> list[dict[str, object]]:
     ("name", "base"),
     [
         ("LinearLayer", "Layer"),
+        ("ConvLayer", "Layer"),
         ("ReLULayer", "Layer"),  # a layer that is called as an activation function is
         ("ReLU", "ActivationFunction"),  # the ending may be missing
         ("SigmoidActivation", "ActivationFunction"),
@@ -73,6 +75,7 @@ def test_no_class_of_a_plugin_replaces_one_of_the_package(tmp_path, name, base):
     ("module", "registry", "name", "known"),
     [
         ("specifications.models", "LAYERS", "Linear", LAYERS),
+        ("specifications.shaped", "SHAPED", "Conv", SHAPED),
         ("activation_functions", "ACTIVATIONS", "ReLU", ACTIVATIONS),
         ("loss_functions", "LOSSES", "SquaredError", LOSSES),
         ("optimizers", "OPTIMIZERS", "Adam", OPTIMIZERS),

@@ -20,6 +20,7 @@ from matgrad.sparse.pruning import PRUNERS, Prune
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.origins import PLUGINS, Plugin, plugin_of
 from matgrad.specifications.parsing import stem
+from matgrad.specifications.shaped import SHAPED
 from matgrad.weight_initializers import INITIALIZERS
 
 # a kind, in which a name means one thing; what is known by name; and what a plugin may define: classes with a base,
@@ -27,6 +28,7 @@ from matgrad.weight_initializers import INITIALIZERS
 REGISTRIES: tuple[tuple[str, dict[str, Any], type | None, str], ...] = (
     ("layer or activation function", LAYERS, Layer, "Layer"),
     ("layer or activation function", ACTIVATIONS, ActivationFunction, "Activation"),
+    ("layer or activation function", SHAPED, None, ""),
     ("loss", LOSSES, LossFunction, "Loss"),
     ("rule of pruning", PRUNERS, Prune, "Prune"),
     ("rule of growing", GROWERS, Grow, "Grow"),
