@@ -8,7 +8,7 @@ import pytest
 
 import matgrad as mg
 from cli_support import run, succeed
-from composites import ResidualLayer
+from composites import ShortcutLayer
 from matgrad.index_notation.expressions import Expression, as_expression, is_equal
 from matgrad.index_notation.text import Text
 from matgrad.inspection.verdicts import Check
@@ -83,9 +83,9 @@ def test_all_explanations_are_sound():
 
 
 def test_layers_with_parts():
-    for check in prove_layer(ResidualLayer):
+    for check in prove_layer(ShortcutLayer):
         if not check.note:
-            assert is_sound(explained(Subject("residual", of_layer, ResidualLayer), check)), check.name
+            assert is_sound(explained(Subject("residual", of_layer, ShortcutLayer), check)), check.name
 
 
 def test_a_wrong_step_is_a_gap():

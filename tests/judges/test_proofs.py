@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from composites import ResidualLayer, custom
+from composites import ShortcutLayer, custom
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import prove_activation, prove_layer, prove_loss, prove_softmax
@@ -62,13 +62,13 @@ def test_the_suite_covers_the_package():
 
 
 def test_layers_from_outside_the_package():
-    for make in (custom.ScaleLayer, ResidualLayer):
+    for make in (custom.ScaleLayer, ShortcutLayer):
         for training in (True, False):
             checks = prove_layer(make, training=training)
             assert not names_of(checks, False)
             assert "no definition" in checks[0].note
-    names = names_of(prove_layer(ResidualLayer), True)
-    assert {"ResidualLayer.DX", "ResidualLayer.1 ActivationLayer.DW", "ResidualLayer.2 LinearLayer.Db"} <= set(names)
+    names = names_of(prove_layer(ShortcutLayer), True)
+    assert {"ShortcutLayer.DX", "ShortcutLayer.1 ActivationLayer.DW", "ShortcutLayer.2 LinearLayer.Db"} <= set(names)
     assert not names_of(prove_activation(custom.SquaredReLUActivation()), False)
     assert not names_of(prove_loss(custom.PseudoHuberLoss()), False)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import matgrad as mg
-from composites import ResidualLayer
+from composites import ShortcutLayer
 from matgrad.inspection.gradient_check import check_gradients
 from matgrad.specifications.models import create_model, model_specification
 from support import assert_close, to_numpy
@@ -219,7 +219,7 @@ def test_gradients_are_right_with_and_without_dropout():
 
 def test_it_can_be_a_part_of_a_layer():
     mg.manual_seed(2)
-    inner = ResidualLayer(4, 4, mg.DropoutLayer(4, 4, 0.5), mg.LinearLayer(4, 4))
+    inner = ShortcutLayer(4, 4, mg.DropoutLayer(4, 4, 0.5), mg.LinearLayer(4, 4))
     M = mg.MultilayerPerceptron([mg.LinearLayer(3, 4), inner]).to(dtype="float64")
     X, T = np.ones((6, 3)), np.ones((6, 4))
     states = []

@@ -72,9 +72,9 @@ def test_a_value_is_called_what_the_variable_is_called():
 
 
 def test_a_value_of_a_part_is_named_by_the_part():
-    from composites import ResidualLayer
+    from composites import ShortcutLayer
 
-    program = recorded(ResidualLayer(4, 4, mg.ActivationLayer(4, 3, "ReLU"), mg.LinearLayer(3, 4)))
+    program = recorded(ShortcutLayer(4, 4, mg.ActivationLayer(4, 3, "ReLU"), mg.LinearLayer(3, 4)))
     assert names(program, "layer 1.1 ActivationLayer.Z") == ["Z1.1"]
     assert names(program, "layer 1.2 LinearLayer.DW") == ["DW1.2"]
 
