@@ -1,4 +1,4 @@
-"""The page of equations: what each class computes, typeset from its source, with the verdict of the verifier."""
+"""The page of equations: what each class computes, recorded with named sizes, with the verdict of the verifier."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import verified
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, Equation, equations, label_of
-from matgrad.inspection.latex import latex_equation, latex_function
+from matgrad.inspection.latex import aligned, function_latex, mode_latex, update_latex
 from matgrad.judges.definitions import SOFTMAX
 from matgrad.judges.lemmas import LEMMAS
+from matgrad.judges.suite import example_of
 from matgrad.loss_functions import LOSSES
-from matgrad.optimizers import OPTIMIZERS
+from matgrad.optimizers import OPTIMIZERS, Optimizer
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {"Activation functions": ACTIVATIONS, "Losses": LOSSES, "Optimizers": OPTIMIZERS}
@@ -48,9 +50,10 @@ def _sections() -> Iterator[str]:
     yield "## Layers"
     for layer in verified.LAYER_CLASSES:
         yield from _head(layer)
+        latex = mode_latex(example_of(layer))
         for method in METHODS:
             yield f"**{method}**"
-            yield from (_equation_of_layer(equation) for equation in equations(layer, method))
+            yield from (_equation_of_layer(equation, latex[equation]) for equation in equations(layer, method))
     for title, registry in GROUPS.items():
         yield f"## {title}"
         for cls in registry.values():
@@ -70,23 +73,24 @@ def _head(cls: type) -> Iterator[str]:
     yield (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def _equation_of_layer(equation: Equation) -> str:
+def _equation_of_layer(equation: Equation, latex: list[str]) -> str:
     label = label_of(equation.layer, equation.name)
-    return _card(latex_equation(equation), equation.source, equation.file, equation.line, label, str(equation))
+    return _card(aligned(latex), equation.source, equation.file, equation.line, label, str(equation))
 
 
 def _equation_of_method(cls: type, name: str) -> str:
     method = getattr(cls, name)
     quantity = {"__call__": "value", "update": "x"}.get(name, name)
     source, line = _body(method)
-    latex = latex_function(method, cls)
+    updates = issubclass(cls, Optimizer) and update_latex(cls(np.zeros((2, 3)), None))
+    latex = aligned([*updates.values()]) if updates else function_latex(getattr(cls(), name))
     return _card(latex, source, inspect.getfile(method), line, label_of(cls, quantity), f"{cls.__name__}.{quantity}")
 
 
 def _equation_of_function(function: Callable[..., Any]) -> str:
     source, line = _body(function)
     name = function.__name__
-    return _card(latex_function(function), source, inspect.getfile(function), line, label_of(function), name)
+    return _card(function_latex(function), source, inspect.getfile(function), line, label_of(function), name)
 
 
 def _card(latex: str, source: str, file: str, line: int, label: str, name: str) -> str:

@@ -104,8 +104,8 @@ def test_what_is_switched_off_is_not_written():
     e = explained("BatchNormalization;ReLU;Linear", "3;4;2", dropouts="0.5;0")
     assert e["layer 1 mu"].written.latex == r"\mu = \frac{1_N^\top \cdot X}{N}"
     assert "if" not in e["layer 1 DX"].written.latex
-    assert e["layer 2 Z"].written.latex == r"Z = X (W \odot R)^\top + 1_N \cdot b"
-    assert e["layer 3 Y"].written.latex == r"Y = X W^\top + 1_N \cdot b"
+    assert e["layer 2 Z"].written.latex == r"Z = X \cdot (W \odot R)^\top + 1_N \cdot b"
+    assert e["layer 3 Y"].written.latex == r"Y = X \cdot W^\top + 1_N \cdot b"
 
 
 def test_parts_of_a_layer_of_ones_own():
@@ -258,8 +258,7 @@ def test_updates_are_written_as_they_are_computed():
     M = mg.create_model("Linear", "3;2")
     M.set_optimizer("AdamW(weight_decay=0.1)")
     w = mg.explain(M, np.eye(3), [0, 1, 0])["layer 1 W"].written
-    assert w.latex.count(r"\\") == 2
-    assert "x'' &= x' - " in w.latex
+    assert w.latex.startswith(r"x' = x - \eta \cdot \mathrm{weight\ decay} \cdot x - \eta \cdot ")
     assert w.source.startswith("self.x = self.x - eta * hadamard(")
     M.set_optimizer("Momentum(0.9, weight_decay=0.1, l1=0.2)")
     w = mg.explain(M, np.eye(3), [0, 1, 0])["layer 1 W.delta"].written

@@ -63,8 +63,8 @@ def test_a_layer_shows_its_equations_with_sizes_and_source(name):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("linear", ["Y=XW⊤+1N·b", "DW=DY⊤·X", "Db=1N⊤·DY", "DX=DY·W"]),
-        ("dropout", ["Z=X(W⊙R)⊤+1N·b", "Y=σ(Z)", "DZ=DY⊙σ′(Z)", "DW=(DZ⊤·X)⊙R", "Db=1N⊤·DZ", "DX=DZ(W⊙R)"]),
+        ("linear", ["Y=X·W⊤+1N·b", "DW=DY⊤·X", "Db=1N⊤·DY", "DX=DY·W"]),
+        ("dropout", ["Z=X·(W⊙R)⊤+1N·b", "Y=σ(Z)", "DZ=DY⊙σ′(Z)", "DW=(DZ⊤·X)⊙R", "Db=1N⊤·DZ", "DX=DZ·(W⊙R)"]),
         ("scale", ["Y=(1N·s)⊙X", "Ds=1N⊤·(DY⊙X)", "DX=(1N·s)⊙DY"]),
     ],
 )
@@ -87,9 +87,9 @@ def test_a_layer_shows_its_parts():
     root = parsed(layer._repr_html_())
     assert text(root).startswith("ShortcutLayer(4,4)4→4·40parameters·Adam,GradientDescent")
     first, second = root.iter("details")
-    assert formulas(next(first.iter("table")))[:2] == ["Z=XW⊤+1N·b", "Y=relu(Z)"]
+    assert formulas(next(first.iter("table")))[:2] == ["Z=X·W⊤+1N·b", "Y=relu(Z)"]
     assert text(second.find("summary")) == "2LinearLayer(4,4)"
-    assert formulas(second)[0] == "Y=XW⊤+1N·b"
+    assert formulas(second)[0] == "Y=X·W⊤+1N·b"
 
 
 def test_showing_changes_nothing():
@@ -176,7 +176,7 @@ def test_backpropagation_is_folded():
         ["DZ=DY⊙relu′(Z)", "DW=DZ⊤·X", "Db=1N⊤·DZ", "DX=DZ·W"],
         ["DW=DY⊤·X", "Db=1N⊤·DY", "DX=DY·W"],
     ]
-    assert [x for x in formulas(root) if x not in first + second] == ["Z=XW⊤+1N·b", "Y=relu(Z)", "Y=XW⊤+1N·b"]
+    assert [x for x in formulas(root) if x not in first + second] == ["Z=X·W⊤+1N·b", "Y=relu(Z)", "Y=X·W⊤+1N·b"]
 
 
 def test_a_sparse_model_shows_densities():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +10,9 @@ from matgrad.derivation.backpropagation import backpropagation
 from matgrad.derivation.proving import MOST_TERMS, executed, facts, prove
 from matgrad.derivation.sources import LayerSource, Source
 from matgrad.derivation.typed import TextSource
-from matgrad.derivation.values import sizes_of
 from matgrad.derivation.writing import LayerCode, Line
-from matgrad.foundation.notation import symbol
 from matgrad.index_notation.expressions import TooLongError, bounded
-from matgrad.inspection.typesetter import Typesetter
+from matgrad.inspection.latex import latex_lines
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import MakeLayer
 from matgrad.layers.layer import Layer
@@ -49,10 +46,8 @@ class Derivation:
     @cached_property
     def latex(self) -> str:
         """The equations of feedforward and backpropagation in the paper's notation."""
-        lines = [*self.feedforward, *self.backpropagation]
-        sizes = {x.name: sizes_of(x.term) for x in lines if x.term.shape}
-        typeset = Typesetter({name: (str(m), str(n)) for name, (m, n) in sizes.items()})
-        found = [f"{symbol(x.name).text} &= {typeset(ast.parse(x.code, mode='eval').body).text}" for x in lines]
+        values = {x.name: x.term for x in (*self.feedforward, *self.backpropagation)}
+        found = [x.replace("=", "&=", 1) for x in latex_lines(values)]
         return "\\begin{align*}\n" + " \\\\\n".join(found) + "\n\\end{align*}"
 
     def __str__(self) -> str:

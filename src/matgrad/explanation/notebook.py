@@ -17,7 +17,7 @@ from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
 from matgrad.foundation.writing import as_html
 from matgrad.inspection.equations import METHODS, Equation, equations
-from matgrad.inspection.latex import latex_equation
+from matgrad.inspection.latex import layer_latex
 from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
 from matgrad.layers.model_base import density_of, headline, parameter_count
@@ -60,7 +60,8 @@ def model_html(M: MultilayerPerceptron) -> str:
 def _equations_of(layer: Layer) -> str:
     """The equations of feedforward, and those of backpropagation folded."""
     try:
-        forward, backward = ("".join(_formula(e, layer) for e in found) for found in _executed(layer)[0].values())
+        latex = layer_latex(layer)
+        forward, backward = ("".join(_formula(e, latex) for e in found) for found in _executed(layer)[0].values())
     except ValueError as error:
         return muted(str(error))
     return forward + (_folded(muted("backpropagation"), backward) if backward else "")
@@ -73,7 +74,7 @@ def layer_html(layer: Layer) -> str:
     sizes, count = f"{layer.input_size} → {layer.output_size}", sum(map(parameter_count, walked))
     properties = " · ".join(filter(None, [sizes, f"{count:,} parameters", optimizer]))
     matrices = {name: getattr(layer, name, None) for name in (*layer.parameters, *layer.buffers)}
-    pictures = [picture_html(A, symbol(x).text) for x, A in matrices.items() if len(getattr(A, "shape", ())) == 2]
+    pictures = [picture_html(A, symbol(x)) for x, A in matrices.items() if len(getattr(A, "shape", ())) == 2]
     parts = [_folded(_code(f"{i}  {part!r}"), layer_html(part)) for i, part in enumerate(layer.parts(), start=1)]
     documented = (vars(base).get("__doc__") for base in type(layer).__mro__ if not issubclass(Layer, base))
     text = next(filter(None, documented), "").strip().partition("\n\n")[0]
@@ -90,11 +91,11 @@ def _table_of_equations(layer: Layer) -> str:
         found, sizes = _executed(layer)
     except ValueError as error:
         return muted(str(error))
-    lines = []
+    latex, lines = layer_latex(layer), []
     for method, listed in found.items():
         for k, e in enumerate(listed):
             head, source = "" if k else muted(HEADINGS[method].lower()), f"{_code(e.source)}<br/>{muted(place(e))}"
-            lines.append([head, _formula(e, layer), sizes.get(e, ""), source])
+            lines.append([head, _formula(e, latex), sizes.get(e, ""), source])
     sides = [CELL, CELL, f"{CELL};white-space:nowrap", CELL]
     return table_html(["", "equation", "size", "source"], lines, sides, HEAD) if lines else ""
 
@@ -180,8 +181,10 @@ def program_html(program: Program) -> str:
 # -- what they share ------------------------------------------------------------------------------
 
 
-def _formula(equation: Equation, layer: Layer) -> str:
-    return f'<div style="margin:2px 0">{_math(latex_equation(equation, layer))}</div>'
+def _formula(equation: Equation, latex: dict[Equation, str]) -> str:
+    """An equation; as code, if its layer cannot be recorded."""
+    formula = _math(latex[equation]) if equation in latex else _code(equation.source)
+    return f'<div style="margin:2px 0">{formula}</div>'
 
 
 def _math(latex: str) -> str:

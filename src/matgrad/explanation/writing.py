@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import linecache
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import matgrad
 from matgrad.explanation.passes import LOSS, Result
 from matgrad.inspection.equations import Equation, assignment, relative_path
-from matgrad.inspection.latex import Line, aligned, latex_equation, latex_function, update_lines
+from matgrad.inspection.latex import aligned, function_latex, layer_latex, update_latex
 from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
 from matgrad.program.program import Program, Value
@@ -39,6 +39,7 @@ class Writer:
     def __init__(self, program: Program, results: list[Result]) -> None:
         self.latex, self.text = LatexPrinter(program), Printer(program)
         self.values = {program.outputs[r.key]: r for r in results}  # these have names
+        self.of_layer = cache(layer_latex)
         for printer in (self.latex, self.text):
             printer.names |= {value: r.name for value, r in self.values.items() if value.kind != "source"}
 
@@ -47,9 +48,9 @@ class Writer:
         origin, write = self._source(result)
         inherited = origin.defined_by if origin.defined_by is not origin.layer else None
         needed = self._needed(value)
-        numbered = aligned([f"{self.symbol(x)} &= {self.latex.expression(x)[0]}" for x in needed])
+        numbered = aligned([f"{self.symbol(x)} = {self.latex.expression(x)[0]}" for x in needed])
         latex = numbered
-        with suppress(ValueError, TypeError, OSError, AttributeError):  # of a user's class that cannot be written
+        with suppress(Exception):  # of a user's class that cannot be recorded so
             latex = write() if write else numbered
         return Written(
             symbol=self.symbol(value),
@@ -86,12 +87,12 @@ class Writer:
         """The equation of a result, and what writes it as its class has it."""
         owner, cls = result.owner, type(result.owner)
         if isinstance(owner, Optimizer):
-            return _update(owner, result.part)
+            return assignment(cls, "update", result.part), lambda: _update(owner, result.part)
         if isinstance(owner, LossFunction):
             method = "__call__" if result.name == LOSS else "gradient"
-            return assignment(cls, method, method), lambda: latex_function(getattr(cls, method), cls)
+            return assignment(cls, method, method), lambda: function_latex(getattr(owner, method))
         if (equation := result.equation) is not None:
-            return equation, lambda: latex_equation(equation, owner)
+            return equation, lambda: self.of_layer(owner)[equation]
         method = "backpropagate" if result.phase == "backpropagate" else "feedforward"
         return assignment(cls, method, result.quantity), None
 
@@ -101,25 +102,12 @@ def definition(cls: type) -> str:
     return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
-def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str] | None]:
-    """The last line by which an optimizer updates x or what it keeps, and what writes it after those that it needs."""
-    cls = type(optimizer)
-    lines: list[Line] = []
-    with suppress(ValueError, TypeError, OSError):  # without source there are none
-        lines = update_lines(cls)
-    while lines and lines[-1].variable != name:
-        lines.pop()
-    if not lines:
-        return assignment(cls, "update", name), None
-    last, kept = lines[-1], {"x", *optimizer.state_names} - {name}
-    needed = [line for line in lines if line.variable not in kept]
-    source = linecache.getline(last.file, last.number).strip()
-    equation = Equation(cls, "update", name, last.number, last.file, source)
-    # what is added to the gradient before an update; see `Optimizer.apply`
+def _update(optimizer: Optimizer, name: str) -> str:
+    """The update of x or of what an optimizer keeps, after what is added to the gradient; see `Optimizer.apply`."""
     decay = "" if optimizer.decoupled or not optimizer.weight_decay else r" + \lambda \cdot x"
     l1 = r" + \lambda_1 \cdot \mathrm{sign}(x)" if optimizer.l1 else ""
-    penalty = [rf"\mathsf{{D}}x &:= \mathsf{{D}}x{decay}{l1}"] if decay or l1 else []
-    return equation, lambda: aligned([*penalty, *(line.text(" &= ") for line in needed)])
+    penalty = [rf"\mathsf{{D}}x := \mathsf{{D}}x{decay}{l1}"] if decay or l1 else []
+    return aligned([*penalty, update_latex(optimizer)[name]])
 
 
 def place(equation: Equation) -> str:

@@ -1,15 +1,11 @@
 r"""The letters and operators of the paper's notation, as LaTeX with parentheses where they are needed.
 
-A name is a letter (``gamma`` is \gamma, ``DZ`` is \mathsf{D}Z, ``T'`` an updated T) or a word, and one that
-contains a backslash is LaTeX already. ⊙ and · bind equally strongly and are never mixed without parentheses.
+A name is a letter (``gamma`` is \gamma, ``DZ`` is \mathsf{D}Z, ``T'`` an updated T) or a word.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
-
-CASES, SUM, MINUS, HADAMARD, PRODUCT, POWER, ATOM = range(7)  # how strongly the outermost operator binds
 
 _NAMES = "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
 _GREEK = {*_NAMES.split(), *re.findall(r"\w+", "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega")}
@@ -40,28 +36,13 @@ SIGNS = {
         "∞": r"\infty",
     },
 }  # in the words of a rule
-FUNCTIONS = {  # applied to every element or every row, so that f(X) has the size of X
+FUNCTIONS = {  # that are not written with their names
     "sigmoid": r"\sigma",
     "tanh": r"\tanh",
     "hyperbolic_tangent": r"\tanh",
     "log": r"\log",
     **{name: rf"\mathrm{{{name}}}" for name in ("act", "relu", "softmax")},
-    **{f"{kind}_softmax": rf"\operatorname{{{kind}-softmax}}" for kind in ("stable", "log")},
-    "stable_log_softmax": r"\operatorname{stable-log-softmax}",
-    "erf": r"\operatorname{erf}",
 }
-
-
-class Tex(NamedTuple):
-    """A LaTeX string and how strongly its outermost operator binds; after a minus sign also its `operand`."""
-
-    text: str
-    level: int = ATOM
-    operand: Tex | None = None
-
-    def __format__(self, mark: str) -> str:
-        """As an operand in a template, where it may be a sum or must be a product; see `matgrad.program.operations`."""
-        return {"sum": self.text, "product": bracketed(self, HADAMARD, PRODUCT), "()": parenthesized(self.text)}[mark]
 
 
 def escape(text: str) -> str:
@@ -75,17 +56,22 @@ def words(text: str) -> str:
     return "".join(f"${SIGNS[c]}$" if c in SIGNS else c for c in escape(text))
 
 
-def symbol(name: str) -> Tex:
+def symbol(name: str) -> str:
     r"""A variable: ``c1`` is c_1, ``DX`` \mathsf{D}X, ``sqrt_2`` \sqrt{2}, ``inv_sqrt_Sigma`` \Sigma^{-\frac12}."""
     plain = name.rstrip("'")
     primes = name[len(plain) :]
     if plain.startswith("inv_sqrt_"):
-        power = superscript(symbol(plain.removeprefix("inv_sqrt_")), r"-\frac12")
-        return Tex(f"({power.text}){primes}") if primes else power
+        power = rf"{symbol(plain.removeprefix('inv_sqrt_'))}^{{-\frac12}}"
+        return f"({power}){primes}" if primes else power
     if plain.startswith("sqrt_"):
         factors = " ".join(_letter(part) or _word(part) for part in plain.split("_")[1:])
-        return Tex(rf"\sqrt{{{factors}}}{primes}")
-    return Tex((gradient(plain) or _letter(plain) or _word(plain)) + primes)
+        return rf"\sqrt{{{factors}}}{primes}"
+    return (gradient(plain) or _letter(plain) or _word(plain)) + primes
+
+
+def is_power(symbol: str) -> bool:
+    r"""Whether a symbol is \Sigma^{-\frac12} or the like, which binds less tightly than a letter."""
+    return symbol.endswith(r"^{-\frac12}")
 
 
 def _letter(name: str) -> str | None:
@@ -125,69 +111,9 @@ def parenthesized(text: str) -> str:
     return rf"\left( {text} \right)" if tall else f"({text})"
 
 
-def bracketed(tex: Tex, *levels: int) -> str:
-    """The LaTeX string, in parentheses unless its level is one of those given or an atom's."""
-    return tex.text if tex.level in (POWER, ATOM, *levels) else parenthesized(tex.text)
-
-
-def superscript(base: Tex, exponent: str) -> Tex:
-    """base^exponent"""
-    brief = exponent if exponent == r"\top" else f"{{{exponent}}}"
-    return Tex(f"{base.text if base.level == ATOM else parenthesized(base.text)}^{brief}", POWER)
-
-
-def minus(tex: Tex) -> Tex:
-    """-tex"""
-    return Tex("-" + bracketed(tex, HADAMARD, PRODUCT), MINUS, tex)
-
-
-def total(left: Tex, sign: str, right: Tex) -> Tex:
-    """left + right or left - right"""
-    bare = (HADAMARD, PRODUCT, SUM) if sign == "+" and not right.text.startswith("-") else (HADAMARD, PRODUCT)
-    return Tex(f"{bracketed(left, *range(SUM, ATOM))} {sign} {bracketed(right, *bare)}", SUM)
-
-
-def product(left: Tex, right: Tex, level: int = PRODUCT, dot: str | None = r"\cdot") -> Tex:
-    """left ⊙ right or left · right, or without a sign where `dot` is None and the paper has none."""
-    if left.operand:
-        return minus(product(left.operand, right, level, dot))
-    a, b = bracketed(left, level), bracketed(right, level)
-    if dot is None:
-        letter = r"(\\[a-z]+|[A-Za-z])'*(\^\\top)?"
-        joined = (
-            (re.fullmatch(letter, a) and re.fullmatch(letter, b))
-            or (b.startswith("(") and re.fullmatch(rf"(\\mathsf\{{D\}})?{letter}|.*\)", a))
-            or (re.fullmatch(r"[\d.]+", a) and not re.match(r"\d|\\frac|\\mathrm", b))
-        )
-        dot = "" if joined else r"\cdot"
-    return Tex(f"{a} {dot} {b}".replace("  ", " "), level)
-
-
-def fraction(left: Tex, right: Tex) -> Tex:
-    """left over right"""
-    return Tex(rf"\frac{{{left.text}}}{{{right.text}}}", POWER)
-
-
-def number(value: Any) -> Tex:
-    """A number; 2.5e-05 is 2.5 · 10^{-5}."""
-    mantissa, e, exponent = repr(value).partition("e")
-    if not e or not isinstance(value, float):
-        return Tex(escape(repr(value)) if isinstance(value, int | float) else rf"\text{{{escape(str(value))}}}")
-    power = Tex(f"10^{{{int(exponent)}}}", POWER)
-    return power if mantissa == "1" else product(Tex(mantissa), power)
-
-
 def is_word(name: str) -> bool:
     """Whether a name is neither a letter nor the gradient of one."""
     return not (_letter(name) or gradient(name))
-
-
-def index(sizes: tuple[str | None, ...]) -> str:
-    r"""_N, _{NK} or _{2 \times 3}; nothing where one of the sizes is not known"""
-    known_sizes = [size for size in sizes if size]
-    brief = all(re.fullmatch(r"[A-Za-z]", size) for size in known_sizes)
-    text = ("" if brief else r" \times ").join(known_sizes)
-    return "" if len(known_sizes) < len(sizes) else f"_{text}" if len(text) == 1 else f"_{{{text}}}"
 
 
 def document(*parts: str) -> str:

@@ -147,7 +147,7 @@ class Latex(Text):
     def entry(self, name: str, indices: list[str]) -> str:
         """x_{ij}, with the symbols of the paper."""
         of = symbol(name[1:]) if name[0] == "D" and len(name) > 1 else None
-        tex = rf"\mathsf{{D}}{of.text}" if of and not name[1].islower() else symbol(name).text
+        tex = rf"\mathsf{{D}}{of}" if of and not name[1].islower() else symbol(name)
         return tex + (f"_{{{''.join(indices)}}}" if indices else "")
 
     def applied(self, function: str, x: str) -> str:

@@ -1,95 +1,174 @@
-r"""LaTeX of the equations that run, generated from the source of layers, losses and other classes.
+r"""LaTeX of the equations that run: of a layer, a function, a loss or an optimizer, recorded with named sizes.
 
-Nothing is typed twice: a method is read statement by statement. ``super().backpropagate(Z, DZ)`` continues in the base
-class with DZ as its DY, ``N, K = Z.shape`` gives sizes their symbols, a variable that is updated from itself gets a
-prime, and what only unpacks or stores is left out, as is a parameter that is None by default, such as the weights of a
-loss. `matgrad.inspection.typesetter` has the notation of the paper's table.
+Code runs on matrices of symbolic sizes, in which each value of an equation is replaced by a matrix with its name. What
+is recorded is printed as programs are, except that functions of matrices with names, such as \mathrm{relu}'(Z), have
+their notation, as have the sizes N, D and K, and the numbers that a class keeps.
 """
 
 from __future__ import annotations
 
-import ast
+import copy
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from types import FunctionType, MappingProxyType, MethodType
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
-from matgrad.activation_functions import ActivationFunction
-from matgrad.foundation.notation import document, escape, function_symbol, is_word, number, symbol
-from matgrad.inspection.equations import METHODS, Equation, executed, source_of
-from matgrad.inspection.typesetter import UNKNOWN, SizeSymbols, Term, Typesetter, known
-from matgrad.layers.dropout import LayerWithDropout
+from matgrad import softmax_functions
+from matgrad.activation_functions import ActivationFunction, relu, sigmoid
+from matgrad.foundation.notation import document, escape, function_symbol, is_power, is_word, parenthesized, symbol
+from matgrad.inspection.equations import Equation
+from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
+from matgrad.program.entries import IndexMatrix, symbols
+from matgrad.program.program import Value
+from matgrad.program.shapes import Size, size_name
+from matgrad.program.text import LatexPrinter, Piece
 
-NONE = Term(number(None), value=None)
+OTHERS = "CMLHPQ"  # the names of sizes other than N, D and K
+SOFTMAX = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax", "half_log_softmax")
+Known = Mapping[Value, Piece]
+Functions = list[tuple[str, Callable[..., Any]]]  # of one matrix, with their notation
+COMMON: Functions = [(function_symbol(name), getattr(softmax_functions, name)) for name in SOFTMAX]
 
 
-def latex_equation(equation: Equation, of: Layer | None = None) -> str:
-    r"""``name = expression`` in the paper's notation, such as \mathsf{D}Z = \mathsf{D}Y \odot \mathrm{act}'(Z).
+class EquationPrinter(LatexPrinter):
+    """Writes values; those in `known` have a notation. Gradients of these parameters begin with D, also if words."""
 
-    The names are those of the layer that executes it, even if a base class uses other names. An equation
-    inside an ``if`` is followed by its condition. A size that the layer does not name is left out. For a layer `of`
-    this class, what is switched off in it, such as dropout, is left out, and its activation function is named.
+    def __init__(self, known: Mapping[Value, Piece], parameters: Iterable[str] = ()) -> None:
+        self.names, self.known, self.parameters = {}, known, parameters
+
+    def name(self, name: str) -> Piece:
+        """A name without the number of a layer."""
+        if name[:1] == "D" and name[1:] in self.parameters and is_word(name):
+            return rf"\mathsf{{D}}{symbol(name[1:])}", "atom"
+        return (tex := symbol(name)), "unary" if is_power(tex) else "atom"
+
+    def expression(self, value: Value) -> Piece:
+        """The notation of a value, or the expression that gives it, in which a number comes first."""
+        if value.operation == "full" and value.operands[0].number == 1 and size_name(value.shape[1]) == 1:
+            return f"1_{self.size(value.shape[0])}", "atom"
+        if value.operation == "hadamard" and value.operands[1].number is not None:
+            value = replace(value, operands=value.operands[::-1])
+        return self.known.get(value) or super().expression(value)
+
+    def line(self, name: str, value: Value) -> str:
+        """``name = expression``, with := if the left side is a notation rather than a letter."""
+        left, binds = self.name(name)
+        return f"{left} {':=' if binds == 'unary' else '='} {self.expression(value)[0]}"
+
+
+def layer_latex(layer: Layer) -> dict[Equation, str]:
+    r"""The equations that a layer executes in its present mode, such as \mathsf{D}X = \mathsf{D}Y \cdot W.
+
+    A layer that cannot be recorded has those before the first error.
     """
-    fixed: dict[str, Term] = {"R": NONE} if isinstance(of, LayerWithDropout) and not of.dropout else {}
-    for name, value in vars(of).items() if of else ():
-        if isinstance(value, bool):
-            fixed[name] = Term(number(value), value=value)
-        elif isinstance(value, ActivationFunction):
-            fixed[name] = Typesetter({}).variable(_words_of(type(value)))
-    reader = Reader(equation.layer, fixed)
-    for method in METHODS[: METHODS.index(equation.method) + 1]:
-        reader.lines.clear()  # backpropagate needs only the sizes from feedforward
-        if function := method_of(equation.layer, method):
-            reader.read(function)
-    for line in reader.lines:
-        if (line.file, line.number, line.variable) == (equation.file, equation.line, equation.name):
-            return line.text(" = ")
-    if of is None:
-        raise ValueError(f"{equation.source} cannot be typeset")
-    return latex_equation(equation)  # of a branch that is not taken
+    run = _Run(layer, _Sizes(layer))
+    run = run if run.is_complete else _Run(layer, _Sizes(layer, is_square=False))
+    attributes = {f"{x}{path}": A for path, part in run.layer.walk() for x, A in vars(part).items()}
+    known = {A.value: EquationPrinter({}).name(x) for x, A in attributes.items() if _is_computed(A)}
+    functions = [f for x in attributes.values() if isinstance(x, ActivationFunction) for f in _functions(x)]
+    known = {**_applied([*functions, *COMMON], run.named.values(), known), **known}
+    printer = EquationPrinter(known, layer.parameters)
+    return {equation: printer.line(name, value) for equation, name, value in run.found}
 
 
-def latex_function(function: Callable[..., Any], owner: type | None = None) -> str:
-    """``f(X) = expression`` for a function, after the assignments that it needs, in an ``aligned`` environment.
+def mode_latex(layer: Layer) -> dict[Equation, list[str]]:
+    """The equations of a layer in training mode, and those that differ in evaluation mode."""
+    training, evaluation = layer_latex(_in_mode(layer, True)), layer_latex(_in_mode(layer, False))
+    found = {equation: [latex] for equation, latex in training.items()}
+    for equation, latex in evaluation.items():
+        if training.get(equation) != latex:
+            found.setdefault(equation, []).append(rf"{latex} \quad \text{{in evaluation mode}}")
+    return found
 
-    It takes functions, methods and callable objects. `owner` is the class for which an inherited method is
-    meant, if the method is not bound to an object. The updates of an optimizer are listed line by line.
-    """
-    if not isinstance(function, FunctionType | MethodType):
-        function = function.__call__  # type: ignore[operator]
-    plain = inspect.unwrap(getattr(function, "__func__", function))
-    defined_in = plain.__globals__.get(plain.__qualname__.partition(".")[0])
-    owner = owner or (type(function.__self__) if isinstance(function, MethodType) else defined_in)
-    reader = Reader(owner if isinstance(owner, type) else None)
-    reader.read(plain)
-    if not reader.lines:
-        raise ValueError(f"{plain.__qualname__} has no equation: expected an assignment or a returned value")
-    this = reader.this(plain)
-    parameters = [x for x in inspect.signature(plain).parameters if x != this and x not in _optional(plain)]
-    name = notation(reader.owner, plain.__name__) if this else plain.__name__
-    head = Typesetter({})(ast.Call(ast.Name(name), [ast.Name(x) for x in parameters], [])).text
-    return aligned([line.text(" &= ", head) for line in reader.lines])
+
+def _in_mode(layer: Layer, training: bool) -> Layer:
+    layer = layer.clone()
+    for _, part in layer.walk():
+        part.training = training
+    return layer
+
+
+class _Run:
+    """A run of a layer on symbols, in which every value of an equation is replaced by a matrix with its name."""
+
+    def __init__(self, layer: Layer, sizes: _Sizes) -> None:
+        self.layer, self.is_complete = layer.clone(), False
+        self.layer.forget()
+        self.found: list[tuple[Equation, str, Value]] = []
+        self.named: dict[str, IndexMatrix] = {}
+        self.paths = {id(part): path for path, part in self.layer.walk()}
+        with observed((part for _, part in self.layer.walk()), self._keep), suppress(Exception):
+            for path, part in self.layer.walk():
+                for name, value in list(vars(part).items()):
+                    vars(part)[name] = sizes.symbolic(f"{name}{path}", value)
+                part.input_size, part.output_size = sizes.of(part.input_size), sizes.of(part.output_size, "K")
+            X = self.named["X"] = symbols("X", Size("N"), self.layer.input_size)
+            Y: Any = self.layer.feedforward(X)
+            DY = self.named["DY"] = symbols("DY", *Y.shape)
+            self.layer.backpropagate(Y, DY)
+            self.is_complete = True
+
+    def _keep(self, part: Layer, equation: Equation, value: Any) -> Any:
+        if not isinstance(value, IndexMatrix):
+            return value
+        name = f"{equation.name}{self.paths[id(part)]}"
+        while name in self.named:
+            name += "'"
+        if part is self.layer:
+            self.found.append((equation, name, value.value))
+        self.named[name] = symbols(name, *value.shape)
+        return self.named[name]
+
+
+def function_latex(function: Callable[..., Any]) -> str:
+    """``f(X) = expression`` for a function, or a method of an object, after the variables that it sets."""
+    owner = _with_symbols(getattr(function, "__self__", None))
+    name, bound = function.__name__, function if owner is None else getattr(owner, function.__name__)
+    parameters = [p.name for p in inspect.signature(bound).parameters.values() if p.default is p.empty]
+    rows = {"Y": ("N", "K"), "T": ("N", "K")}
+    arguments = [symbols(p, *map(_size, rows.get(p, ("N" if p.isupper() else "1", "D")))) for p in parameters]
+    result, variables = _with_variables(bound, *arguments)
+    found = {f"{x}'" if x in parameters else x: A for x, A in variables.items() if _is_computed(A)}
+    found = {x: A for x, A in found.items() if A.value is not result.value}
+    known = {A.value: EquationPrinter({}).name(x) for x, A in found.items()}
+    others = [*(_functions(owner) if owner is not None else ()), *COMMON, *_functions(relu), *_functions(sigmoid)]
+    others = [(head, f) for head, f in others if head != notation(owner, name)]
+    applied = _applied(others, [*arguments, *found.values()], known)
+    lines = latex_lines({x: A.value for x, A in found.items()}, applied)
+    head = notation(owner, name) + parenthesized(", ".join(map(symbol, parameters)))
+    return aligned([*lines, f"{head} = {EquationPrinter({**applied, **known}).expression(result.value)[0]}"])
+
+
+def update_latex(optimizer: Optimizer) -> dict[str, str]:
+    """The update of x and of what an optimizer keeps, by their names."""
+    o, m, n = _with_symbols(optimizer), Size("m"), Size("n")
+    for name in o.state_names:
+        setattr(o, name, symbols(name, *((m, n) if len(getattr(o, name).shape) == 2 else ())))
+    o.x, o.Dx = symbols("x", m, n), symbols("Dx", m, n)
+    o.update(symbols("eta"))
+    values = {name: getattr(o, name).value for name in (*o.state_names, "x")}
+    return dict(zip(values, latex_lines({f"{name}'": x for name, x in values.items()}), strict=True))
+
+
+def latex_lines(values: Mapping[str, Value], applied: Known = MappingProxyType({})) -> list[str]:
+    """``name = expression`` for each value, with the names of the others in it, and functions as they are applied."""
+    known = {x: EquationPrinter({}).name(name) for name, x in values.items()}
+    return [EquationPrinter({**applied, **_without(known, x)}).line(name, x) for name, x in values.items()]
 
 
 def aligned(lines: list[str]) -> str:
-    """Lines with an & before the relation in an ``aligned`` environment; a single line stands alone."""
+    """Lines in an ``aligned`` environment, which begins at the first relation of each; a single line stands alone."""
     if len(lines) == 1:
-        return lines[0].replace(" &", " ", 1)
-    return r"\begin{aligned} " + r" \\ ".join(lines) + r" \end{aligned}"
-
-
-def update_lines(optimizer: type[Optimizer]) -> list[Line]:
-    """What the update of an optimizer executes, with that of its base class where it calls it."""
-    reader = Reader(optimizer)
-    if function := method_of(optimizer, "update"):
-        reader.read(function)
-    return reader.lines
+        return lines[0]
+    marked = (re.sub(r" (:?=) ", r" &\1 ", x, count=1) for x in lines)
+    return r"\begin{aligned} " + r" \\ ".join(marked) + r" \end{aligned}"
 
 
 def latex_document(sections: list[tuple[str, list[str]]]) -> str:
@@ -103,289 +182,103 @@ def latex_document(sections: list[tuple[str, list[str]]]) -> str:
 # -- names -------------------------------------------------------------------------------------
 
 
-def notation(owner: type | None, method: str) -> str:
+def notation(owner: Any, method: str) -> str:
     r"""How a method is written: \sigma and \sigma', \mathcal{L}_{\mathrm{SE}} and its \nabla_Y, or by its name."""
+    if owner is None and method.endswith("_jacobian"):
+        return rf"\frac{{\partial}}{{\partial x}} {function_symbol(method.removesuffix('_jacobian'))}"
     if owner is None or method not in ("__call__", "gradient"):
         return function_symbol(method)
-    if issubclass(owner, LossFunction):
-        name = owner.__name__.removesuffix("Loss") or owner.__name__
+    if isinstance(owner, LossFunction):
+        name = type(owner).__name__.removesuffix("Loss") or type(owner).__name__
         initials = "".join(re.findall("[A-Z]", name))
         index = initials if len(initials) > 1 else name
         return (r"\nabla_Y " if method == "gradient" else "") + rf"\mathcal{{L}}_{{\mathrm{{{index}}}}}"
-    return function_symbol(_words_of(owner)) + ("'" if method == "gradient" else "")
+    words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", type(owner).__name__.removesuffix("Activation")).lower()
+    return function_symbol(words) + ("'" if method == "gradient" else "")
 
 
-def _words_of(activation: type) -> str:
-    """The name of an activation function: ``hyperbolic_tangent`` for HyperbolicTangentActivation."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", activation.__name__.removesuffix("Activation")).lower()
+def _functions(thing: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The methods of an activation function or a loss that take one matrix."""
+    for name, f in inspect.getmembers(thing, inspect.ismethod):
+        if (name == "__call__" or name[0] != "_") and len(inspect.signature(f).parameters) == 1:
+            yield notation(thing, name), f
 
 
-def method_of(owner: type | None, name: str) -> FunctionType | None:
-    """The function of a method, unwrapped."""
-    found = inspect.getattr_static(owner, name, None) if owner else None
-    found = found.__func__ if isinstance(found, staticmethod) else found
-    return inspect.unwrap(found) if isinstance(found, FunctionType) else None
+def _applied(functions: Functions, matrices: Iterable[IndexMatrix], known: Known) -> dict[Value, Piece]:
+    """The values of functions of matrices that have names, with their notation."""
+    found: dict[Value, Piece] = {}
+    for X in [X for X in matrices if X.shape]:
+        for head, f in functions:
+            with suppress(Exception):  # such as for another size
+                if _is_computed(Y := f(X)) and Y.value.operation != "call":
+                    argument = parenthesized(EquationPrinter(known).expression(X.value)[0])
+                    found.setdefault(Y.value, (head + argument, "atom"))
+    return found
 
 
-def _optional(function: FunctionType) -> dict[str, Term]:
-    """The parameters of a function that are None by default, each with its value."""
-    return {p.name: NONE for p in inspect.signature(function).parameters.values() if p.default is None}
+def _without(known: Known, value: Value) -> dict[Value, Piece]:
+    return {x: piece for x, piece in known.items() if x is not value}
 
 
-def _defines(cls: type, function: FunctionType) -> bool:
-    """Whether the body of the class defines the function."""
-    found = vars(cls).get(function.__name__)
-    return isinstance(found, FunctionType) and inspect.unwrap(found) is function
+# -- symbols -------------------------------------------------------------------------------------
 
 
-# -- reading -----------------------------------------------------------------------------------
+def _size(name: str) -> Size | int:
+    return 1 if name == "1" else Size(name)
 
 
-@dataclass(frozen=True)
-class Line:
-    """name = right, under conditions; what a function returns has no name."""
+class _Sizes:
+    """Names for the sizes of a layer; if D = K, that of W is K×D and that of b is 1×K unless the layer keeps sizes."""
 
-    variable: str  # in the source: what the value is assigned to, by the name that the caller uses
-    name: str  # in LaTeX: with one prime more if it is updated
-    right: str
-    conditions: tuple[str, ...]
-    file: str
-    number: int
+    def __init__(self, layer: Layer, is_square: bool = True) -> None:
+        is_square &= layer.input_size == layer.output_size and not layer.keeps_size
+        self.K = layer.output_size if is_square else None
+        self.names = {1: 1, layer.output_size: Size("K"), layer.input_size: Size("D")}
+        self.others = iter(OTHERS)
 
-    def text(self, relation: str, head: str = "") -> str:
-        """The line, with := if the left side is a notation rather than a letter; `head` = what is returned."""
-        left = symbol(self.name).text if self.name else head
-        relation = relation.replace("=", ":=") if left.endswith(r"^{-\frac12}") else relation
-        return "".join([f"{left}{relation}{self.right}", *(rf" \quad {c}" for c in self.conditions)])
+    def of(self, n: Any, name: str = "D") -> Any:
+        """A size that has a name: this one if it is D and K."""
+        if isinstance(n, Size):
+            return n
+        return Size(name) if n == self.K else self.names.get(n) or self.names.setdefault(n, Size(next(self.others)))
 
-
-class Reader:
-    """Reads the methods of a class in order of execution; `lines` has the assignments and returned values.
-
-    `fixed` has attributes of the object whose values are known, such as ``training``: only the branches that are taken
-    are read.
-    """
-
-    def __init__(self, owner: type | None, fixed: Mapping[str, Term] = MappingProxyType({})) -> None:
-        self.owner, self.fixed, self.attributes = owner, fixed, dict(fixed)
-        self.classes = owner.__mro__ if owner else ()
-        self.lines: list[Line] = []
-        self.sizes: dict[str, SizeSymbols] = {}
-        self.called: dict[tuple[str, int], str] = {}  # what the value of a line is called by who calls a base class
-
-    def this(self, function: FunctionType) -> str:
-        """The name of the object that a method belongs to, such as 'self'; '' for a plain function."""
-        is_method = any(_defines(cls, function) for cls in self.classes)
-        return next(iter(inspect.signature(function).parameters), "") if is_method else ""
-
-    def read(self, function: FunctionType) -> None:
-        """Read a function that is called from outside."""
-        if {"Y", "T"} <= inspect.signature(function).parameters.keys():
-            self.sizes |= {"Y": ("N", "K"), "T": ("N", "K")}  # an output and its targets
-        with suppress(ValueError):
-            found = executed(self.owner, function.__name__) if self.owner else {}
-            self.called |= {(e.file, e.line): e.name for e in found.values()}
-        _Frame(self, function, _optional(function)).run()
+    def symbolic(self, name: str, x: Any) -> Any:
+        """A matrix, or a number that is not 0, by its name; of a function, its numbers; anything else as it is."""
+        shape: Any = getattr(x, "shape", ())
+        if isinstance(x, ActivationFunction):
+            return _with_symbols(x)
+        if len(shape) == 2 and not isinstance(x, IndexMatrix):
+            return symbols(name, self.of(shape[0], "K"), self.of(shape[1], "K" if shape[0] == 1 else "D"))
+        return symbols(name, is_positive=x > 0) if isinstance(x, float) and x else x
 
 
-class _Frame(Typesetter):
-    """A function that is being read, and what its names stand for.
+def _with_symbols(thing: Any) -> Any:
+    """A copy of an activation function, a loss or an optimizer, with symbols for its numbers, also of its class."""
+    clone = copy.copy(thing)
+    attributes = (vars(base) for base in (*reversed(type(thing).__mro__), thing) if thing is not None)
+    for name, x in [item for found in attributes for item in found.items()]:
+        if isinstance(x, float) and x:
+            setattr(clone, name, symbols(name, is_positive=x > 0))
+    return clone
 
-    In its expressions names become what they stand for, ``self.x`` becomes x, and calls of methods become their
-    notation.
-    """
 
-    def __init__(
-        self, reader: Reader, function: FunctionType, names: dict[str, Term], caller: _Frame | None = None
-    ) -> None:
-        super().__init__(reader.sizes)
-        self.reader, self.function, self.names, self.caller = reader, function, names, caller
-        self.is_inner, self.this = caller is not None, reader.this(function)
-        self.conditions: tuple[str, ...] = ()
-        self.source, self.line = source_of(function), 0  # the line that is being read
+def _is_computed(A: Any) -> bool:
+    """Whether something is a matrix that is neither given nor has a name already."""
+    return isinstance(A, IndexMatrix) and bool(A.value.operands)
 
-    # -- statements ---------------------------------------------------------------------------
-    def run(self) -> Term | None:
-        """Read the function, and return what it returns."""
-        return self._block(self.source.node.body)
 
-    def _block(self, body: Iterable[ast.stmt], *conditions: str) -> Term | None:
-        returned, outer = None, self.conditions
-        self.conditions = (*outer, *conditions)
-        for statement in body:
-            self.line = statement.lineno
-            match statement:
-                case ast.If(test=test, body=[ast.Return(value=None | ast.Constant(value=None))], orelse=[]):
-                    self.conditions = (*self.conditions, rf"\text{{unless }} {self.condition(test)}")
-                case ast.If(test=test, body=inner, orelse=other) if isinstance(choice := self(test).value, bool):
-                    returned = self._block(inner if choice else other) or returned
-                case ast.If(test=test, body=inner, orelse=other):
-                    returned = self._block(inner, rf"\text{{if }} {self.condition(test)}")
-                    returned = self._block(other, r"\text{otherwise}") or returned
-                case ast.For(target=target, iter=values, body=inner):
-                    returned = self._block(inner, rf"\text{{for }} {self(target).text} \in {self(values).text}")
-                case ast.While(body=inner) | ast.With(body=inner) | ast.Try(body=inner):
-                    returned = self._block(inner)
-                case ast.Return(value=ast.Call() as call) if base := self._called(call, of_base=True):
-                    frame = self._callee(base, call)
-                    frame.is_inner = self.is_inner
-                    returned = frame.run()
-                case ast.Return(value=ast.expr() as value):
-                    returned = self(value)
-                    if not self.is_inner and returned.value is not None:
-                        self._add_line("", "", returned)
-                case ast.Expr(value=ast.Call() as call) if method := self._called(call):
-                    self._callee(method, call).run()
-                case ast.Assign([target], value) | ast.AnnAssign(target, _, ast.expr() as value):
-                    self._assign(target, value)
-                case ast.AugAssign(target=target, op=op, value=value):
-                    self._assign(target, ast.BinOp(target, op, value))
-        self.conditions = outer
-        return returned
+def _with_variables(function: Callable[..., Any], *arguments: Any) -> tuple[Any, dict[str, Any]]:
+    """What a function returns, and its variables."""
+    variables: dict[str, Any] = {}
+    code = inspect.unwrap(getattr(function, "__func__", function)).__code__
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        """``target = value``: sizes, a call of the base class, or one equation per name in the target."""
-        if self._unpacks_sizes(target, value):
-            return
-        if isinstance(target, ast.Name) and isinstance(value, ast.Call) and (base := self._called(value, of_base=True)):
-            found = self._callee(base, value).run()
-            if found is not None:
-                return self._bind(target, found)
-        if not isinstance(target, ast.Tuple | ast.List):
-            return self._bind(target, self(value))
-        for item, element in zip(target.elts, self._elements(value), strict=False):
-            if self.function.__name__ in METHODS and isinstance(item, ast.Name):
-                self.names[item.id] = element  # it has no equation, so it is written out where it is used
-            else:
-                self._bind(item, element)
+    def watch(frame: Any, event: str, _: Any) -> None:
+        if event == "return" and frame.f_code is code:
+            variables.update(frame.f_locals)
 
-    def _bind(self, target: ast.expr, value: Term) -> None:
-        """Give a name or an attribute its value."""
-        reader, table = self.reader, self.names
-        match target:
-            case ast.Name(id=key):
-                pass
-            case ast.Attribute(value=ast.Name(id=this), attr=key) if this == self.this and key not in reader.fixed:
-                table = reader.attributes
-            case _:
-                return
-        variable, before = reader.called.get((self.source.file, self.line), key), table.get(key)
-        plain = self._display(variable)
-        name = before.name if before and before.name else plain
-        stores = table is reader.attributes and (value.name or value.value is not ...)
-        if stores or value in reader.fixed.values() or value.name == plain:
-            table[key] = value
-            return
-        shown = name + "'" if name in value.names else plain
-        self._add_line(variable, shown, value)
-        self.sizes[shown] = known(value.size, self.sizes.get(shown, UNKNOWN))
-        table[key] = self.variable(shown)
-
-    def _add_line(self, variable: str, name: str, value: Term) -> None:
-        self.reader.lines.append(Line(variable, name, value.text, self.conditions, self.source.file, self.line))
-
-    def _called(self, call: ast.Call, of_base: bool = False) -> FunctionType | None:
-        """The method that ``super().name(...)`` or ``self.name(...)`` calls, unless it is being read already."""
-        function: FunctionType | None = None
-        match call.func:
-            case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name):
-                function = next((f for cls in self._bases() if name in vars(cls) and (f := method_of(cls, name))), None)
-            case ast.Attribute(value=ast.Name(id=this), attr=name) if this == self.this and not of_base:
-                function = method_of(self.reader.owner, name)
-        frame: _Frame | None = self
-        while frame is not None and frame.function is not function:
-            frame = frame.caller
-        return function if frame is None else None
-
-    def _bases(self) -> tuple[type, ...]:
-        """The classes in which `super()` looks, in order."""
-        classes = self.reader.classes
-        return next((classes[k + 1 :] for k, cls in enumerate(classes) if _defines(cls, self.function)), ())
-
-    def _callee(self, function: FunctionType, call: ast.Call) -> _Frame:
-        """The frame of a called function: its parameters stand for the arguments."""
-        names = list(inspect.signature(function).parameters)[1 if self.reader.this(function) else 0 :]
-        given = dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
-        values = {name: self(value) for name, value in given.items()}
-        return _Frame(self.reader, function, values, self)
-
-    # -- expressions --------------------------------------------------------------------------
-    def __call__(self, node: ast.expr) -> Term:
-        """The expression with what its names and the object's attributes stand for."""
-        match node:
-            case ast.Name(id=name):
-                found = self.names.get(name)
-            case ast.Attribute(value=ast.Name(id=this), attr=name) if this == self.this:
-                found = self.reader.attributes.get(name)
-            case _:
-                return super().__call__(node)
-        if found is None or found.name:  # with a size that may be known by now
-            return self.variable(found.name if found else self._display(name))
-        return found
-
-    def _display(self, name: str) -> str:
-        """The name in LaTeX; the D of a gradient is set off if the name of its parameter is a word."""
-        of_word = name[:1] == "D" and is_word(name) and name[1:] in getattr(self.reader.owner, "parameters", ())
-        return rf"\mathsf{{D}}{symbol(name[1:]).text}" if of_word else name
-
-    def call(self, func: ast.expr, node: ast.Call) -> Term:
-        """The call with the notation of its method; switches and private functions are written out."""
-        owner, expanded = self.reader.owner, None
-        match func:
-            case ast.Name(id=name) if name == self.this:
-                func = ast.Name(notation(owner, "__call__"))
-            case ast.Attribute(value=ast.Name(id=this), attr=x) if this == self.this and (f := method_of(owner, x)):
-                expanded, func = self._written_out(f, node, switch=True), ast.Name(notation(owner, x))
-            case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=attr):
-                func = ast.Name(notation(next(iter(self._bases()), None), attr))
-            case ast.Name(id=name) if name.startswith("_") and name not in self.names:
-                expanded = self._written_out(self.function.__globals__.get(name), node, switch=False)
-        return expanded or super().call(func, node)
-
-    def _written_out(self, function: object, call: ast.Call, switch: bool) -> Term | None:
-        """What a one-line function returns; for a switch, such as `drop`, what it returns if nothing is None."""
-        if not isinstance(function, FunctionType):
-            return None
-        frame = self._callee(function, call)
-        *before, last = [x for x in frame.source.node.body if not isinstance(x, ast.Expr)]
-        if not all(isinstance(x, ast.Assign) and frame._unpacks_sizes(x.targets[0], x.value) for x in before):
-            return None
-        match last:
-            case ast.Return(value=ast.expr() as returned) if not switch:
-                return frame(returned)
-            case ast.Return(value=ast.IfExp(test=ast.Compare(ops=[ast.Is() | ast.IsNot() as op]) as test) as value):
-                choice = frame(test).value
-                choice = choice if isinstance(choice, bool) else isinstance(op, ast.IsNot)
-                return frame(value.body if choice else value.orelse)
-        return None
-
-    def _elements(self, value: ast.expr) -> list[Term]:
-        """The elements of ``a, b`` or of ``(f(p) for p in (a, b))``; [] for anything else."""
-        match value:
-            case ast.Tuple(elts=elements) | ast.List(elts=elements):
-                return [self(element) for element in elements]
-            case ast.GeneratorExp(f, [loop]) | ast.ListComp(f, [loop]) if isinstance(loop.target, ast.Name):
-                found, names = [], self.names
-                for element in self._elements(loop.iter) if not loop.ifs else ():
-                    self.names = names | {loop.target.id: element}
-                    found.append(self(f))
-                self.names = names
-                return found
-        return []
-
-    def _unpacks_sizes(self, target: ast.expr, value: ast.expr) -> bool:
-        """Whether it is ``N, K = X.shape`` or ``N = X.shape[0]``, after which N and K are known as sizes of X."""
-        match target, value:
-            case ast.Tuple(elts=[ast.Name(id=m), ast.Name(id=n)]), ast.Attribute(value=X, attr="shape"):
-                names = m, n
-            case ast.Name(id=m), ast.Subscript(value=ast.Attribute(value=X, attr="shape"), slice=ast.Constant(value=k)):
-                names = (m, "_") if k == 0 else ("_", m)
-            case _:
-                return False
-        operand = self(X)
-        sizes = zip(names, operand.size, strict=True)
-        self.names |= {x: self.variable(n or x) for x, n in sizes if x != "_"}
-        if operand.name:
-            rows, columns = (x if x != "_" else None for x in names)
-            self.sizes[operand.name] = known(operand.size, (rows, columns))
-        return True
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        return function(*arguments), variables
+    finally:
+        sys.setprofile(before)

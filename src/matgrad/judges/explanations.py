@@ -7,7 +7,7 @@ so that an expression has a few of them in it instead of all that they stand for
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor,
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
 from matgrad.inspection.equations import Equation
-from matgrad.inspection.latex import latex_equation
+from matgrad.inspection.latex import layer_latex
 from matgrad.inspection.observing import observed
 from matgrad.inspection.variables import drop_gradients, input_changed
 from matgrad.inspection.verdicts import Check, suffixed
@@ -295,12 +295,13 @@ class _Run:
         loss = slope_written(lambda writer: writer.other("L"), entry_written(output.name, *at))
         left = entry_written(entry_of(output.gradient).name, *at)
         found.lines.append(Line("given: the gradient of the loss L with respect to the output", left, loss))
+        latex = layer_latex(part)
         for x in between:
             of, code, names = "the output", "", own_names(x.symbols)
             if x.equation:
                 of, code = "feedforward", f"{x.equation.name} = {x.equation.source.partition(' = ')[2]}"
-            left = entry_written(x.name, x.symbols.indices, names)
-            found.add(f"definition of {x.name} by {of}", left, x.value.entry, names, code, _latex(x.equation, part))
+            left, tex = entry_written(x.name, x.symbols.indices, names), latex.get(x.equation, "") if x.equation else ""
+            found.add(f"definition of {x.name} by {of}", left, x.value.entry, names, code, tex)
         for x in reversed(between[:-1]):
             self._differentiate(found, x.symbols, entry_of(x.gradient).name, between)
         if not depends_on(output.symbols.entry, V):
@@ -368,15 +369,8 @@ class _Run:
         if used:
             rule += f"; it is the same after the definitions of {', '.join(used)} are put in"
         equation = self.equations.get(name)
-        latex = _latex(equation, part) if equation and equation.location == check.location else ""
+        latex = layer_latex(part).get(equation, "") if equation and equation.location == check.location else ""
         found.add(rule, None, code.entry, own_names(code), check.source, latex)
-
-
-def _latex(equation: Equation | None, layer: Layer) -> str:
-    """An equation in matrix form, in LaTeX; '' if it cannot be read."""
-    with suppress(ValueError, SyntaxError, AttributeError):
-        return latex_equation(equation, layer) if equation else ""
-    return ""
 
 
 def _term(dw: Written, derivative: Written, indices: list[str], writer: Text) -> str:

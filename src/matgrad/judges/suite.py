@@ -16,6 +16,7 @@ harmless, or anything about initial weights, schedules, data and training: that 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -24,13 +25,14 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from matgrad import layers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
-from matgrad.inspection.equations import METHODS, equations
-from matgrad.inspection.latex import latex_document, latex_equation, latex_function
+from matgrad.inspection.latex import function_latex, latex_document, mode_latex, update_latex
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.judges import blocks, explanations
-from matgrad.judges.algebra import Subject, made
+from matgrad.judges.algebra import Subject, for_equal_sizes, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
 from matgrad.judges.explanations import Explanation
@@ -219,10 +221,20 @@ def validated_equations(checks: Iterable[Check]) -> str:
 def _equations(thing: Any) -> list[str]:
     """The equations of a class or function in order of execution; a layer without readable ones has none to print."""
     if not isinstance(thing, type):
-        return [latex_function(f) for f in (thing, getattr(softmax_functions, f"{thing.__name__}_jacobian"))]
+        return [function_latex(f) for f in (thing, getattr(softmax_functions, f"{thing.__name__}_jacobian"))]
     if issubclass(thing, layers.Layer):
-        with suppress(ValueError):
-            return [latex_equation(equation) for method in METHODS for equation in equations(thing, method)]
+        with suppress(Exception):  # whatever the constructor of a user leads to
+            return [x for lines in mode_latex(example_of(thing)).values() for x in lines]
         return []
-    methods = ("update",) if issubclass(thing, Optimizer) else ("__call__", "gradient")
-    return [latex_function(getattr(thing, method), thing) for method in methods]
+    if issubclass(thing, Optimizer):
+        return [*update_latex(thing(np.zeros((2, 3)), None)).values()]
+    example: Any = thing()
+    return [function_latex(method) for method in (example.__call__, example.gradient)]
+
+
+def example_of(cls: type[layers.Layer]) -> layers.Layer:
+    """A small layer of a class, with an arbitrary activation function if it takes one."""
+    make: Any = for_equal_sizes(cls)
+    if "act" in inspect.signature(cls).parameters:
+        make = partial(make, act=ArbitraryActivation())
+    return make(*SMALL.values())

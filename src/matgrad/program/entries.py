@@ -57,6 +57,8 @@ class _Symbolic(Recording):
                 raise ValueError(f"{operation}: expected a size, 1 or a name such as N, found {n}")
         if operation in INVOLUTIONS and operands[0].operation == operation:
             return self.matrix(operands[0].operands[0])
+        if operation == "add" and operands[1].operation == "full" and operands[1].operands[0].number == 0:
+            return self.matrix(operands[0])
         self.count += 1
         value = Value(operation, operands, shape, dtype, order=self.count, **details)
         asked = (id(n.questions) for n in (*shape, value.number) if isinstance(n, Size))

@@ -25,6 +25,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from matgrad import matrix_operations as table
+from matgrad.foundation.notation import function_symbol
 from matgrad.index_notation.conditions import step
 from matgrad.index_notation.expressions import FIRST, Expression, Index, delta, divided, joined
 from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, tanh
@@ -129,9 +130,11 @@ def _function(name: str, latex: Choice | None, adjoint: Callable[..., Any]) -> O
     return _elementwise(name, "* -> *", f"{name}(x)", latex=latex, adjoint=lambda *matrices: (adjoint(*matrices),))
 
 
-def _composed(name: str, rule: str, adjoint: Adjoint, code: Choice | None = None) -> Operation:
+def _composed(
+    name: str, rule: str, adjoint: Adjoint, latex: Choice | None = None, code: Choice | None = None
+) -> Operation:
     """An operation of the table that is several ones of a program, and stays one in derivations."""
-    return Operation(name, rule, "other", adjoint=adjoint, code=code)
+    return Operation(name, rule, "other", adjoint=adjoint, latex=latex, code=code)
 
 
 def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
@@ -140,6 +143,17 @@ def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
 
 def _product_first(product_first: Notation, otherwise: Notation) -> Choice:  # if it has the factor 1
     return lambda value: product_first if value.operands[2].number == 1 else otherwise
+
+
+def _with_epsilon(plain: Notation, template: str) -> Choice:
+    return lambda value: plain if value.operands[1].number == 0 else plain._replace(template=template)
+
+
+def _function_latex(name: str) -> str:
+    """f(X), or f'(X) for f.gradient."""
+    f, _, method = name.partition(".")
+    tex = function_symbol(f).replace("{", "{{").replace("}", "}}")
+    return f"{tex}{chr(39) * bool(method)}({{0:sum}})"
 
 
 def _full(value: Value) -> Notation:
@@ -340,7 +354,10 @@ _ROWS = (
     # -- reductions
     Operation(
         "elements_sum", "m n -> ()", "reduction",
-        latex=Notation(r"1_{m}^\top \cdot {0:scaled} \cdot 1_{n}", "scaled"), over="sum",
+        latex=lambda value: Notation(
+            r"1_{m}^\top \cdot {0:scaled}" + r" \cdot 1_{n}" * (size_name(value.operands[0].shape[1]) != 1), "scaled"
+        ),
+        over="sum",
         index=lambda X: summed(lambda i: summed(lambda j: X[i, j], X.columns), X.rows),
         adjoint=lambda DY, Y, X: (DY * table.ones(*X.shape, like=X),),
     ),
@@ -492,21 +509,33 @@ _ROWS = (
     Operation("receive", "* -> *", "collective", in_place=(0,)),
 )  # fmt: skip
 _COMPOSED_ROWS = (
-    _composed("rows_mean", "m n -> m 1", lambda DY, Y, X: (column_repeat(DY, X.shape[1]) / X.shape[1],)),
-    _composed("columns_mean", "m n -> 1 n", lambda DY, Y, X: (row_repeat(DY, X.shape[0]) / X.shape[0],)),
-    _composed("dot", "m n, m n -> ()", lambda DY, Y, x, y: (DY * y, DY * x)),
+    _composed(
+        "rows_mean", "m n -> m 1", lambda DY, Y, X: (column_repeat(DY, X.shape[1]) / X.shape[1],),
+        Notation(r"\frac{{{0:scaled} \cdot 1_{n}}}{{{n}}}", "unary"),
+    ),
+    _composed(
+        "columns_mean", "m n -> 1 n", lambda DY, Y, X: (row_repeat(DY, X.shape[0]) / X.shape[0],),
+        Notation(r"\frac{{1_{m}^\top \cdot {0:scaled}}}{{{m}}}", "unary"),
+    ),
+    _composed(
+        "dot", "m n, m n -> ()", lambda DY, Y, x, y: (DY * y, DY * x), Notation(r"\langle {0:sum}, {1:sum} \rangle")
+    ),
     _composed(
         "inv_sqrt", "m n, () -> m n", lambda DY, Y, X, epsilon: (-hadamard(DY, hadamard(Y, hadamard(Y, Y))) / 2, None),
-        lambda value: Notation("inv_sqrt({0:sum})" if value.operands[1].number == 0 else "inv_sqrt({0:sum}, {1:sum})"),
+        _with_epsilon(Notation(r"{0:atom}^{{-\frac12}}", "unary"), r"({0:sum} + {1:product})^{{-\frac12}}"),
+        _with_epsilon(Notation("inv_sqrt({0:sum})"), "inv_sqrt({0:sum}, {1:sum})"),
     ),
-    _composed("log_sigmoid", "* -> *", lambda DY, Y, X: (hadamard(DY, 1 - table.exp(Y)),)),  # σ(-x) = 1 - σ(x)
+    _composed(  # σ(-x) = 1 - σ(x)
+        "log_sigmoid", "* -> *", lambda DY, Y, X: (hadamard(DY, 1 - table.exp(Y)),),
+        Notation(r"\log(\sigma({0:sum}))"),
+    ),
     _composed(
         "clip", "m n, () -> m n", lambda DY, Y, X, c: (hadamard(DY, 1 - table.step(X - c) - table.step(-X - c)), None)
     ),
-    _composed("sign", "* -> *", lambda DY, Y, X: (None,)),
+    _composed("sign", "* -> *", lambda DY, Y, X: (None,), Notation(r"\mathrm{{sign}}({0:sum})")),
     _composed(  # of a function that is known by its name
         "call", "* -> *", lambda DY, Y, X: (hadamard(DY, X.call(f"{Y.value.name}.gradient")),),
-        lambda value: Notation(f"{value.name}({{0:sum}})"),
+        lambda value: Notation(_function_latex(value.name)), lambda value: Notation(f"{value.name}({{0:sum}})"),
     ),
 )  # fmt: skip
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ROWS}

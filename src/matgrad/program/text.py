@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends.base import DTYPES
-from matgrad.foundation.notation import POWER, is_word, parenthesized, symbol
+from matgrad.foundation.notation import is_power, is_word, parenthesized, symbol
 from matgrad.layers.state import SUPPORT
 from matgrad.program.operations import LEVELS, ROWS, Level, Style
 from matgrad.program.program import Program, Value
@@ -102,6 +102,8 @@ class Printer:
         """The expression that gives a value, and how tightly it binds."""
         if value.operation == "number":
             return self.number(value.number)
+        if value.operation == "input":
+            return self.name(value.name)
         row = ROWS[value.operation]
         template, binds = row.notation(self.style, value)
         sizes = row.shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
@@ -160,7 +162,9 @@ class LatexPrinter(Printer):
         """A number in decimal notation, or the name of a size."""
         if x in TINY:
             return r"\mathrm{tiny}", "atom"
-        mantissa, e, exponent = (x.name if isinstance(x, Size) else f"{x:g}").partition("e")
+        if isinstance(x, Size):
+            return x.name.replace(TIMES, self.times), "scaled" if TIMES in x.name else "atom"
+        mantissa, e, exponent = f"{x:g}".partition("e")
         text = rf"{mantissa} \cdot 10^{{{int(exponent)}}}".removeprefix(r"1 \cdot ") if e else mantissa
         return text, "sum" if text.startswith("-") else "scaled" if e else "atom"
 
@@ -186,10 +190,6 @@ class CodePrinter(Printer):
     def size(self, n: Any) -> str:
         """A size, or a product of sizes."""
         return str(n).replace(TIMES, " * ")
-
-    def expression(self, value: Value) -> Piece:
-        """The expression that gives a value, and how tightly it binds."""
-        return (value.name, "atom") if value.operation == "input" else super().expression(value)
 
 
 class _Operand:
@@ -236,9 +236,9 @@ def _symbol(name: str) -> tuple[str, Level]:
     plain, index, primes = re.fullmatch(r"(.*?)((?:\d+\.)*\d*)('*)", name.replace("η", "eta")).groups()  # type: ignore[union-attr]
     is_part = "." in index
     tex = symbol(plain if is_part else f"{plain}{index}{primes}")
-    if tex.level == POWER:
-        return (f"({tex.text})_{{{index}}}{primes}" if is_part else tex.text), "unary"
+    if is_power(tex):
+        return (f"({tex})_{{{index}}}{primes}" if is_part else tex), "unary"
     if not is_part and (not index or not is_word(f"{plain}{index}")):
-        return tex.text, "atom"
-    base, _, lower = symbol(plain).text.partition("_")
+        return tex, "atom"
+    base, _, lower = symbol(plain).partition("_")
     return rf"{base}_{{{f'{lower},' if lower else ''}{index}}}{primes}", "atom"
