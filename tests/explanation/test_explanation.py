@@ -258,8 +258,8 @@ def test_updates_are_written_as_they_are_computed():
     M = mg.create_model("Linear", "3;2")
     M.set_optimizer("AdamW(weight_decay=0.1)")
     w = mg.explain(M, np.eye(3), [0, 1, 0])["layer 1 W"].written
-    assert w.latex.startswith(r"x' = x - \eta \cdot \mathrm{weight\ decay} \cdot x - \eta \cdot ")
-    assert w.source.startswith("self.x = self.x - eta * hadamard(")
+    assert w.latex.startswith(r"x' = x - \eta \cdot \lambda \cdot x - \eta \cdot ")
+    assert w.source == "self.x = self.x - eta * self.weight_decay * self.x"
     M.set_optimizer("Momentum(0.9, weight_decay=0.1, l1=0.2)")
     w = mg.explain(M, np.eye(3), [0, 1, 0])["layer 1 W.delta"].written
     assert r"\mathsf{D}x &:= \mathsf{D}x + \lambda \cdot x + \lambda_1 \cdot \mathrm{sign}(x) \\" in w.latex

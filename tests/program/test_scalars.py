@@ -71,16 +71,16 @@ NEW = {
         'softsign = _function("softsign", "x / (1 + |x|)")\nlog1p = ',
     ),
     "backends/base.py": (
-        "    log = log1p = ",
-        "    log = softsign = log1p = ",
+        "    log = reciprocal = ",
+        "    log = softsign = reciprocal = ",
     ),
     "backends/numpy_backend.py": (
         "    def step(",
         "    def softsign(self, X: Array) -> Array:\n        return X / (1 + self.xp.abs(X))\n\n    def step(",
     ),
     "backends/sympy_backend.py": (
-        "    log1p, reciprocal = ",
-        "    softsign = _of_elements(lambda x: x / (1 + abs(x)))\n    log1p, reciprocal = ",
+        "    reciprocal = ",
+        "    softsign = _of_elements(lambda x: x / (1 + abs(x)))\n    reciprocal = ",
     ),
 }
 USE = """

@@ -10,7 +10,7 @@ import re
 _NAMES = "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
 _GREEK = {*_NAMES.split(), *re.findall(r"\w+", "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega")}
 SYMBOLS = {"al": "a_l", "tl": "t_l", "ar": "a_r", "tr": "t_r"}  # names that are not written with their own letters
-SYMBOLS |= {"epsilon": r"\varepsilon", "delta": r"\Delta"}
+SYMBOLS |= {"epsilon": r"\varepsilon", "delta": r"\Delta", "weight_decay": r"\lambda"}
 SIGNS = {
     **{"∂": r"\partial", "Σ": r"\Sigma", "σ": r"\sigma", "π": r"\pi", "μ": r"\mu", "ε": r"\varepsilon", "γ": r"\gamma"},
     **{
