@@ -26,6 +26,7 @@ from matgrad.callbacks import RigL as RigL
 from matgrad.callbacks import Topology as Topology
 from matgrad.datasets import DataLoader as DataLoader
 from matgrad.datasets import load_digits as load_digits
+from matgrad.datasets import load_text as load_text
 from matgrad.datasets import one_hot as one_hot
 from matgrad.derivation import Derivation as Derivation
 from matgrad.derivation import derive as derive
@@ -94,6 +95,7 @@ from matgrad.loss_functions import MultiMarginLoss as MultiMarginLoss
 from matgrad.loss_functions import NegativeLogLikelihoodLoss as NegativeLogLikelihoodLoss
 from matgrad.loss_functions import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss
 from matgrad.loss_functions import SquaredErrorLoss as SquaredErrorLoss
+from matgrad.loss_functions import TokenCrossEntropyLoss as TokenCrossEntropyLoss
 from matgrad.multilayer_perceptron import MultilayerPerceptron as MultilayerPerceptron
 from matgrad.optimizers import AdagradOptimizer as AdagradOptimizer
 from matgrad.optimizers import AdamOptimizer as AdamOptimizer

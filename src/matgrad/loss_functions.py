@@ -28,12 +28,16 @@ from matgrad.matrix_operations import (
     column_repeat,
     elements_sum,
     hadamard,
+    identity,
     log,
     log_sigmoid,
+    one_hot,
     positive,
     reciprocal,
     rows_sum,
+    stack,
     step,
+    unstack,
 )
 from matgrad.softmax_functions import half_log_softmax, stable_softmax
 from matgrad.specifications.parsing import describe, parse_call, resolve
@@ -49,6 +53,7 @@ class LossFunction:
     accepts: Collection[str] = ("real", "probability", "log-probability")  # kinds of output, see `Layer.output`
     least_outputs = 1  # two for a loss that compares classes: with one output, nothing would be learned
     has_probabilities = False  # whether the targets are probabilities, such as the 0 and 1 of classes
+    has_tokens = False  # whether T has a label for each of L tokens, and Y the logits of V classes for each: N×(L·V)
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         """ℒ(Y, T); with weights s, that in which example i counts sᵢ times"""
@@ -150,7 +155,7 @@ class CrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
 class SoftmaxCrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
     """-1_Nᵀ (T ⊙ log-softmax(Y)) 1_K, for logits Y"""
 
-    accepts = ("log-probability", "real")  # log-softmax leaves the latter as they are
+    accepts: Collection[str] = ("log-probability", "real")  # log-softmax leaves the latter as they are
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         T = self.targets(T)
@@ -161,6 +166,33 @@ class SoftmaxCrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
         _, K = Y.shape
         T = self.targets(T)
         return hadamard(stable_softmax(Y), column_repeat(rows_sum(T), K)) - T
+
+
+class TokenCrossEntropyLoss(SoftmaxCrossEntropyLoss):
+    """ℒ_SCE(stack(Y, L), one_hot(stack(T, L), V) I_V) / L, the mean over the L tokens of a row
+
+    Y has the logits of V classes for each token, an N×(L·V) matrix, and T their labels, N×L; a token with the label -1
+    does not count.
+    """
+
+    accepts: Collection[str] = ("real",)
+    has_probabilities, has_tokens = False, True
+
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
+        _, L = T.shape
+        s = None if s is None else stack(column_repeat(s, L), L)
+        return super().__call__(stack(Y, L), self.classes(Y, T), s) / L
+
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
+        """unstack(∇ℒ_SCE(stack(Y, L), one_hot(stack(T, L), V) I_V), L) / L"""
+        _, L = T.shape
+        return unstack(super().gradient(stack(Y, L), self.classes(Y, T)) / L, L)
+
+    def classes(self, Y: Kind, T: Kind) -> Kind:
+        """one_hot(stack(T, L), V) I_V, with a row for each token"""
+        _, L = T.shape
+        _, V = stack(Y, L).shape
+        return one_hot(stack(T, L), V) @ identity(V, like=Y)
 
 
 class LogProbabilityLoss(_SmoothedLoss):
@@ -275,6 +307,7 @@ LOSSES: dict[str, type[LossFunction]] = {
     "Huber": HuberLoss,
     "CrossEntropy": CrossEntropyLoss,
     "SoftmaxCrossEntropy": SoftmaxCrossEntropyLoss,
+    "TokenCrossEntropy": TokenCrossEntropyLoss,
     "LogProbability": LogProbabilityLoss,
     "NegativeLogLikelihood": NegativeLogLikelihoodLoss,
     "LogisticCrossEntropy": LogisticCrossEntropyLoss,
@@ -331,8 +364,8 @@ def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFu
     """The loss in M's information or, without one, the cross-entropy that fits the output of its last layer.
 
     For targets T that do not stand for classes (see `are_classes`), and for a model that normalizes its targets, it
-    is the mean squared error. One output has the classes 0 and 1: the loss is the binary cross-entropy, or the mean
-    squared error if it is a probability.
+    is the mean squared error; for a matrix of labels, one for each token, it is the cross-entropy of tokens. One output
+    has the classes 0 and 1: the loss is the binary cross-entropy, or the mean squared error if it is a probability.
     """
     if not M.layers:
         raise ValueError("the model has no layers")
@@ -341,6 +374,8 @@ def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFu
             return create_loss(known)
         except ValueError as error:
             raise ValueError(f"the model was trained with the loss {known!r}, name one: {error}") from None
+    if T is not None and are_tokens(M, T):
+        return create_loss("TokenCrossEntropy")
     if M.target_normalization is not None or (T is not None and not are_classes(T)):
         return create_loss("MeanSquaredError")
     names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
@@ -354,12 +389,25 @@ def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFu
     return create_loss(names[M.layers[-1].output])
 
 
+def target_size(M: MultilayerPerceptron, loss: LossFunction) -> int:
+    """The number of columns of T: one for each output or, of tokens, one for each input."""
+    return M.layers[0].input_size if loss.has_tokens else M.layers[-1].output_size
+
+
+def are_tokens(M: MultilayerPerceptron, T: np.ndarray) -> bool:
+    """Whether integers T have a label for each of L tokens, for each of which M has several outputs."""
+    L, K = (T.shape[1] if T.ndim == 2 else 1), M.layers[-1].output_size
+    return T.dtype.kind in "iu" and 1 < L < K and K % L == 0
+
+
 def number_of_classes(M: MultilayerPerceptron, loss: LossFunction, T: np.ndarray) -> int | None:
     """How many classes M learns from targets T with this loss; None if the targets are numbers.
 
     With one output, the targets 0 and 1 are classes for a loss on probabilities, or if the output is one.
     """
     layer = M.layers[-1]
+    if loss.has_tokens:
+        return layer.output_size // T.shape[1]
     if M.target_normalization is not None:
         return None
     if layer.output_size > 1:
@@ -368,8 +416,11 @@ def number_of_classes(M: MultilayerPerceptron, loss: LossFunction, T: np.ndarray
     return 2 if is_binary and bool(np.isin(T, (0, 1)).all()) else None
 
 
-def check_probabilities(T: np.ndarray, loss: LossFunction, where: str = "T") -> None:
-    """Raise ValueError if targets are not probabilities where the loss needs them."""
+def check_target_values(M: MultilayerPerceptron, T: np.ndarray, loss: LossFunction, where: str = "T") -> None:
+    """Raise ValueError if targets are not the probabilities, or the labels of tokens, that the loss needs."""
+    if loss.has_tokens:
+        V = M.layers[-1].output_size // T.shape[1]
+        class_indices(T[T != -1], V, f"{where}: ")
     is_wrong = np.abs(T - 0.5) > 0.5 + 1e-6
     if loss.has_probabilities and is_wrong.any():
         row, column = np.argwhere(is_wrong)[0]

@@ -14,6 +14,7 @@ from matgrad.layers.model_base import ModelBase
 if TYPE_CHECKING:
     from matgrad import training as _training
     from matgrad.evaluation import measures as _measures
+    from matgrad.evaluation import sampling as _sampling
     from matgrad.program import models as _programs
     from matgrad.storage import models as _storage
 
@@ -62,11 +63,12 @@ class MultilayerPerceptron(ModelBase):
 
     if TYPE_CHECKING:
         fit, predict, score, save = _training.fit, _measures.predict, _measures.score, _storage.save_model
-        program = _programs.program
+        program, sample = _programs.program, _sampling.sample
     else:  # their modules import this one
         fit = deferred("matgrad.training", "fit")
         predict = deferred("matgrad.evaluation.measures", "predict")
         score = deferred("matgrad.evaluation.measures", "score")
+        sample = deferred("matgrad.evaluation.sampling", "sample")
         save = deferred("matgrad.storage.models", "save_model")
         program = deferred("matgrad.program.models", "program")
 

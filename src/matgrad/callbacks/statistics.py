@@ -33,8 +33,9 @@ class Statistics(Callback):
     """The mean loss, and the accuracy or root mean squared error, of each part of the data after each epoch.
 
     `parts` has the data by prefix: ``{"": train, "validation_": validation}`` gives loss, accuracy,
-    validation_loss and validation_accuracy. The `metric` is 'accuracy', 'rmse', 'mae' or 'r2', by default the accuracy
-    of targets that are class indices, else the RMSE. Unless `every_epoch`, only `measured` gives them.
+    validation_loss and validation_accuracy. The `metric` is 'accuracy', 'rmse', 'mae', 'r2' or 'perplexity', by
+    default the accuracy of targets that are class
+    indices, else the RMSE. Unless `every_epoch`, only `measured` gives them.
     """
 
     def __init__(self, parts: Mapping[str, DataLoader], metric: str | None = None, *, every_epoch: bool = True) -> None:
@@ -72,7 +73,7 @@ def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, floa
     return float(np.average(losses, weights=counts)), mean ** (1 / power)
 
 
-METRICS = ("accuracy", "rmse", "mae", "r2")
+METRICS = ("accuracy", "rmse", "mae", "r2", "perplexity")
 MEASURES = ("loss", *METRICS)
 
 

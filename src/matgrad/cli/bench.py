@@ -20,6 +20,7 @@ import numpy as np
 import matgrad as mg
 from matgrad.backends import BACKENDS
 from matgrad.cli.commands import Command, echo, echo_json, json_option, option
+from matgrad.cli.examples import random_examples
 from matgrad.cli.options import COUNT, LOADED, NUMERIC_BACKENDS, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.engines.fallback import TrainingStep
@@ -112,10 +113,8 @@ def _turn(
     set_threads(n)
     M = M.to(backend).train()
     set_threads(n)  # of the framework, too
-    K, rng, N = M.layers[-1].output_size, np.random.default_rng(seed), BATCHES * batch_size
-    X, t = rng.random((N, M.layers[0].input_size), dtype=np.float32), rng.integers(max(K, 2), size=N)
-    T = np.eye(K, dtype=np.float32)[t] if K > 1 else t[:, None].astype(np.float32)
-    loader = mg.DataLoader(X, T, batch_size).to(backend, dtype=M.dtype)
+    X, T = random_examples(M, loss, BATCHES * batch_size, np.random.default_rng(seed))
+    loader = mg.DataLoader(X.astype(np.float32), T.astype(np.float32), batch_size).to(backend, dtype=M.dtype)
     step = mg.compile_step(M, loss) if compiled else TrainingStep(M, loss, compiled=False)
     step.load(M.state())
     eta = M.scalar(0.0)  # the model stays as it is

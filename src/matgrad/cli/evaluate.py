@@ -29,7 +29,7 @@ saved_options = all_of(data_options, examples.part_option, seed_option, machine_
 @saved_options
 @json_option
 def evaluate(model: Path, as_json: bool, **options: Any) -> None:
-    """Measure the saved MODEL: accuracy, loss and confusion matrix, or the errors of a regression.
+    """Measure the saved MODEL: accuracy, loss and confusion matrix, the errors of a regression, or perplexity.
 
     The inputs are scaled as they were in training; errors are in the units of the data, and the loss is that of the
     targets as they were scaled in training. The columns of a table are found by their names.
@@ -44,6 +44,8 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
     values: dict[str, Any] = {"loss": measures.loss}
     if names is None:
         values |= {"RMSE": measures.rmse, "MAE": measures.mae, "R2": measures.r2}
+    elif loss.has_tokens:
+        values |= {"perplexity": measures.perplexity, "accuracy": measures.accuracy}
     else:
         values |= {"accuracy": measures.accuracy, "confusion": measures.confusion(len(names)).tolist()}
     if as_json:
@@ -51,7 +53,7 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
         return
     what = f"{X.shape[0]} examples, loss {loss.specification()}"
     echo(f"{model} on the {options['part'] or 'test'} part of {data.name}: {what}")
-    if names is not None:
+    if "confusion" in values and names is not None:
         cells = [
             ["true", *names],
             *([name, *map(str, row)] for name, row in zip(names, values.pop("confusion"), strict=True)),
@@ -73,6 +75,8 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     """
     set_threads(options["threads"])
     M = mg.load(model)
+    if default_loss(M).has_tokens:
+        raise ValueError(f"{model}: a model of a text, which `matgrad sample` writes with")
     if options["part"] is None and examples.given_sources(options) == ["table"]:
         if len(options["table"]) > 1 or options["target"] or options["task"]:
             raise ValueError("--table with a test file, --target or --task: expected --part beside it")

@@ -27,7 +27,13 @@ READERS: dict[str, Callable[..., Dataset]] = {  # of the data sets that need the
     "preprocessed": lambda folder, dtype: datasets.preprocessed(folder, dtype=dtype)[0],
 }
 GENERATED = {"checkerboard": datasets.checkerboard, "mini": datasets.mini}
-SOURCES = (*READERS, "table", "svmlight", "generate_dataset")  # the options that name data, of which one is given
+SOURCES = (
+    *READERS,
+    "table",
+    "svmlight",
+    "text",
+    "generate_dataset",
+)  # the options that name data, of which one is given
 
 # what a specification of features may have, and the arguments of `datasets.table`
 FEATURES = {key: key for key in ("columns", "categorical", "missing", "unknown")} | {"drop": "drop_columns"}
@@ -55,6 +61,8 @@ def load_data(options: dict[str, Any], M: mg.MultilayerPerceptron | None = None)
     for_tables = {"table": (), "svmlight": ("target", "features")}.get(name, ("target", "task", "features"))
     if wrong := [flag(x) for x in for_tables if options.get(x) is not None]:
         raise ValueError(f"{' and '.join(wrong)} need{'s' if len(wrong) == 1 else ''} --table")
+    if options.get("context") is not None and name != "text":
+        raise ValueError("--context needs --text")
     if not given:
         return datasets.digits()
     value, dtype = options[name], options.get("dtype") or ("float32" if M is None else M.dtype)
@@ -63,6 +71,11 @@ def load_data(options: dict[str, Any], M: mg.MultilayerPerceptron | None = None)
     if name in READERS:
         return READERS[name](value, dtype)
     file, test = [*value, None][:2]
+    if name == "text":
+        context = datasets.CONTEXT if M is None else M.layers[0].input_size
+        vocabulary = None if M is None else "".join(class_names(M) or ())
+        context = context if options["context"] is None else options["context"]
+        return datasets.text(file, context=context, test=0.1 if test is None else test, vocabulary=vocabulary)
     how: dict[str, Any] = {"task": options["task"], "test": test, "dtype": dtype}
     if M is not None and how["task"] is None and ("classes" in M.information or M.target_normalization is not None):
         how["task"] = "regression" if class_names(M) is None else "classification"
@@ -94,6 +107,17 @@ def parse_features(text: str) -> dict[str, Any]:
         is_list = key in ("columns", "drop") or (key == "categorical" and value != "auto")
         found[FEATURES[key]] = names if is_list else value
     return found
+
+
+def random_examples(M: mg.MultilayerPerceptron, loss: mg.LossFunction, N: int, rng: Any) -> tuple[Any, Any]:
+    """Normal X, or labels, and T with random classes, of which every one occurs if N is large enough."""
+    D, K = M.layers[0].input_size, M.layers[-1].output_size
+    V = getattr(M.layers[0], "V", None)
+    X = rng.normal(size=(N, D)) if V is None else rng.integers(V, size=(N, D)).astype(np.float64)
+    if loss.has_tokens:
+        return X, rng.integers(K // D, size=(N, D))
+    t = rng.permutation(np.arange(N) % max(K, 2))
+    return X, np.asarray(mg.one_hot(t, K)) if K > 1 else t[:, None].astype(np.float64)
 
 
 # -- examples for a saved model -------------------------------------------------------------------

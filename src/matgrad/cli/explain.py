@@ -13,10 +13,10 @@ import numpy as np
 import matgrad as mg
 from matgrad.cli import options as shared
 from matgrad.cli.commands import Command, echo, option
-from matgrad.cli.examples import examples_for, given_sources, part_option
+from matgrad.cli.examples import examples_for, given_sources, part_option, random_examples
 from matgrad.cli.files import READS, WRITES
 from matgrad.cli.options import COUNT, POSITIVE, flag, is_given
-from matgrad.cli.saved_models import new_model
+from matgrad.cli.saved_models import chosen_loss, new_model
 from matgrad.foundation.writing import visible
 from matgrad.specifications.models import set_optimizers
 from matgrad.training import LEARNING_RATE
@@ -74,10 +74,7 @@ def _new(options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, np.ndarray, 
         raise ValueError(f"{' and '.join(map(flag, given))}: expected a saved model to explain on this data")
     M = new_model(options)
     rng = np.random.default_rng(options["seed"])
-    N, K = options["examples"], M.layers[-1].output_size
-    X = rng.normal(size=(N, M.layers[0].input_size))
-    t = rng.permutation(np.arange(N) % max(K, 2))  # every class occurs, if there are enough examples
-    return M, X, np.asarray(mg.one_hot(t, K)) if K > 1 else t[:, None].astype(np.float64)
+    return M, *random_examples(M, chosen_loss(options, M), options["examples"], rng)
 
 
 def _saved(path: Path, options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, Any, np.ndarray]:
@@ -88,7 +85,7 @@ def _saved(path: Path, options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron
     M = mg.load(path)
     X, T, data = examples_for(M, path, options)
     before = np.zeros(len(T), dtype=np.int64)  # how many of the same class are before an example
-    for k in () if data.classes is None else np.unique(T):
+    for k in () if data.classes is None or T.ndim > 1 else np.unique(T):
         before[T == k] = np.arange(np.count_nonzero(T == k))
     chosen = np.argsort(before, kind="stable")[: options["examples"]]  # the first of every class, the second, and so on
     return M, X[chosen], T[chosen]

@@ -19,6 +19,7 @@ from matgrad.cli.inspect import convert, info, inspect, pictures_command
 from matgrad.cli.program import program
 from matgrad.cli.prove import prove
 from matgrad.cli.runs import plot, runs_command
+from matgrad.cli.sample import sample
 from matgrad.cli.train import train
 from matgrad.cli.verify import check, derive, verify
 from matgrad.datasets import download
@@ -51,8 +52,8 @@ class Commands(click.Group):
         return super().main(*arguments, **options)
 
 
-COMMANDS: list[click.Command] = [train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive]
-COMMANDS += [prove, program, bench, inspect, pictures_command, info]
+COMMANDS: list[click.Command] = [train, evaluate, predict, sample, explain, convert, plot, runs_command, check, verify]
+COMMANDS += [derive, prove, program, bench, inspect, pictures_command, info]
 SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 
 

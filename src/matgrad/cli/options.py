@@ -39,7 +39,7 @@ class _Finite(click.FloatRange):
         return number
 
 
-POSITIVE = _Finite(min=TINY, max=FLOAT32)
+POSITIVE, TEMPERATURE = _Finite(min=TINY, max=FLOAT32), _Finite(min=0, max=FLOAT32)
 COUNT = click.IntRange(1, 2**31 - 1)
 SEED = click.IntRange(0, 2**32 - 1)
 SCALING = click.Choice(KINDS)
@@ -57,6 +57,8 @@ data_options = all_of(
     option("Data", "--target", metavar="COLUMN", help="Its target: a name, or a number from 0.  [default: last]"),
     option("Data", "--task", type=click.Choice(TASKS), help="[default: guessed from the targets]"),
     option("Data", "--svmlight", type=FILES, metavar="FILE[;TEST]", help="An svmlight (libsvm) file, likewise."),
+    option("Data", "--text", type=FILES, metavar="FILE[;TEST]", help="A text by character.  [default TEST: a tenth]"),
+    option("Data", "--context", type=COUNT, metavar="N", help="Characters that a model of a text sees.  [default: 64]"),
     option("Data", "--preprocessed", type=EPOCHS, metavar="DIR", help="A folder with epoch0.npz, epoch1.npz …"),
     option("Data", "--generate-dataset", metavar="NAME", help="checkerboard(1000) or mini(1000): generated examples."),
 )

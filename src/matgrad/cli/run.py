@@ -34,6 +34,14 @@ from matgrad.training import Training
 # the options that are arguments of `M.fit` as they are
 ARGUMENTS = ("loss", "learning_rate", "epochs", "batch_size", "seed", "validation", "early_stopping", "normalize")
 
+DEFAULTS_OF_TEXTS = {
+    "layers": "Embedding(64);Positions;Transformer(2, heads=4);Each(LayerNormalization;Linear)",
+    "optimizers": "Adam",
+    "learning_rate": "0.002",
+    "epochs": 5,
+    "normalize": "none",
+}
+
 SHOWN = ("parameters", "batches")  # matrices that --show prints
 
 
@@ -52,14 +60,19 @@ class TrainingRun(mg.Callback):
             check_ending(options["save_weights"])
         self.saved, self.pruned = saved_run(options), None
         self.resumed = None if self.saved is None else self.saved.checkpoint
+        for name, default in DEFAULTS_OF_TEXTS.items() if options["text"] is not None else ():
+            options[name] = options[name] if is_given(name) else default
         known = known_model(options) if self.resumed is None else mg.load(self.resumed.path)
         self.data = load_data(options, known)
         self.sha256 = cache(self.data.sha256)  # which takes a while
-        self.metric = "accuracy" if self.data.classes else "rmse"
+        self.text = self.data if isinstance(self.data, datasets.Text) else None
+        self.metric = "perplexity" if self.text else "accuracy" if self.data.classes else "rmse"
         self._check_data()
         if self.resumed is None:
+            if self.text is not None:
+                options["layers"] = self.text.layers(options["layers"])
             hidden = count_linear(options["layers"]) - 1
-            sizes = [self.data.input_size, *([128] + [64] * hidden)[:hidden], self.data.output_size]
+            sizes = [self.data.input_size, *([128] + [64] * hidden)[:hidden], self.data.output_size][: hidden + 2]
             known, self.pruned = starting_model(options, known, ";".join(map(str, sizes)))
         assert known is not None
         self.M = known
@@ -148,7 +161,7 @@ class TrainingRun(mg.Callback):
     def fit(self, watching: Sequence[mg.Callback]) -> None:
         """Call `M.fit` as the options say."""
         options, data = self.options, self.data
-        examples: tuple = (data.Xtrain, data.Ttrain)
+        examples: tuple = (data.Xtrain, data.Ttrain) if self.text is None else (self.text,)
         if options["preprocessed"]:
             files = datasets.preprocessed(options["preprocessed"], dtype=self.M.dtype)
             examples = (lambda epoch: (files[epoch].Xtrain, files[epoch].Ttrain),)
@@ -191,7 +204,7 @@ class TrainingRun(mg.Callback):
         run, statistics = self.training, self._callback(callbacks.Statistics)
         is_last = run.rows and not run.is_interrupted and not self.options["early_stopping"]
         measured = run.row if is_last and statistics.every_epoch else statistics.measured(run)
-        results = {name: x for name, x in measured.items() if name.endswith(("loss", "accuracy", "rmse"))}
+        results = {name: x for name, x in measured.items() if name.endswith(("loss", "accuracy", "rmse", "perplexity"))}
         if not math.isfinite(loss := results["loss"]):
             raise FloatingPointError(diverged(f"the loss is {loss}", run.epoch))
         return results
@@ -207,6 +220,7 @@ class TrainingRun(mg.Callback):
         sizes = f"{data.Xtrain.shape[0]} training and {data.Xtest.shape[0]} test examples, {data.input_size} features"
         outputs = "1 output" if data.output_size == 1 else f"{data.output_size} outputs"
         what = f"{data.classes} classes" if data.classes else f"regression with {outputs}"
+        what = what if self.text is None else f"a vocabulary of {data.classes} characters"
         weights = options["load_weights"] or options["layer_weights"]
         if self.resumed is not None:
             weights = f"of {self.resumed.path} after epoch {run.epoch}, step {run.step}"

@@ -10,7 +10,7 @@ from matgrad.cli.commands import echo
 from matgrad.cli.options import contradiction, is_given
 from matgrad.foundation.numbers import own_generator
 from matgrad.loss_functions import create_loss, default_loss
-from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
+from matgrad.sparse.densities import divided_densities, erdos_renyi_rule, parse_densities
 from matgrad.specifications.models import model_specification, set_optimizers
 from matgrad.specifications.parsing import parse_call
 from matgrad.storage.models import OnlyWeightsError, load_supports
@@ -95,7 +95,11 @@ def sparsity_of(options: dict[str, Any]) -> dict[str, Any]:
 
 def densities_for(M: mg.MultilayerPerceptron, densities: str) -> list[float]:
     """The densities of the linear layers of M that ``0.1;0.2`` or ``ER(0.1)`` stands for."""
-    return layer_densities(densities, [M.layers[0].input_size, *(x.output_size for x in M.layers if not x.keeps_size)])
+    layers, rule = M.linear_layers(), erdos_renyi_rule(densities)
+    if rule is None:
+        return parse_densities(densities)
+    sizes = [x.input_size for x in layers], [x.output_size for x in layers]
+    return divided_densities(*sizes, rule.density, rule.power)
 
 
 def make_sparse(M: mg.MultilayerPerceptron, options: dict[str, Any]) -> str | None:

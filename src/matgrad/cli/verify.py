@@ -16,6 +16,7 @@ import matgrad as mg
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import get_backend
 from matgrad.cli.commands import Command, echo, echo_json, json_option, latex_option, option
+from matgrad.cli.examples import random_examples
 from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import COUNT, POSITIVE, model_options, plugin_option, seed_option
 from matgrad.cli.saved_models import new_model
@@ -141,8 +142,9 @@ def check(model: Path | None, as_json: bool, **options: Any) -> None:
     check_loss(M, loss)
     rng = np.random.default_rng(options["seed"])
     N, K = options["batch_size"], M.layers[-1].output_size
-    X = rng.normal(size=(N, M.layers[0].input_size))
-    T = rng.dirichlet(np.ones(K), N) if K > 1 else rng.random((N, 1))
+    X, T = random_examples(M, loss, N, rng)
+    if not loss.has_tokens:
+        T = rng.dirichlet(np.ones(K), N) if K > 1 else rng.random((N, 1))
     results = mg.check_gradients(M, loss, X, T, h=options["gradient_step"])
     wrong, silent = first_wrong(results), [r for r in results if not r.tells]
     if as_json:

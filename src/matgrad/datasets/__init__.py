@@ -23,5 +23,9 @@ from matgrad.datasets.npz_file import save_npz as save_npz
 from matgrad.datasets.svmlight_file import svmlight as svmlight
 from matgrad.datasets.tables import table as table
 from matgrad.datasets.tables import table_features as table_features
+from matgrad.datasets.text_file import CONTEXT as CONTEXT
+from matgrad.datasets.text_file import Text as Text
+from matgrad.datasets.text_file import load_text as load_text
+from matgrad.datasets.text_file import text as text
 
 DataError = ValueError  # what all readers raise

@@ -20,6 +20,7 @@ from matgrad.loss_functions import (
     LossFunction,
     SoftmaxCrossEntropyLoss,
     SquaredErrorLoss,
+    are_tokens,
     create_loss,
 )
 from matgrad.program.computations import check_targets
@@ -39,7 +40,8 @@ class Measures:
     """The mean loss, weighted if the data is, the outputs Y, the targets T, and the classes that Y and T stand for.
 
     Y and T are N×K matrices of float64 numbers, in the units of the data; the loss is that of the normalized targets
-    if M normalizes them. The classes are vectors of N indices.
+    if M normalizes them. The classes are vectors of N indices. Of texts they are those of all N·L tokens, and Y and T
+    are these classes, since the logits of a whole text would not fit into memory.
     """
 
     loss: float
@@ -52,6 +54,11 @@ class Measures:
     def accuracy(self) -> float:
         """The fraction of examples whose class is predicted correctly."""
         return float(np.mean(self.predicted == self.expected))
+
+    @property
+    def perplexity(self) -> float:
+        """e^loss: as if so many characters were equally likely to come next."""
+        return float(np.exp(self.loss))
 
     @property
     def rmse(self) -> float:
@@ -93,18 +100,27 @@ def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compi
     state = M.state()
     evaluation = evaluation_of(M, loss, compiled=compiled, state=state)
     total, count = 0.0, 0
-    Ys, Ts = [], []
+    Ys: list[np.ndarray] = []
+    Ts: list[np.ndarray] = []
     for X, T, *s in data:
         outputs = evaluation(state, X, T, *s)
-        Ys.append(backend_of(T).to_numpy(outputs["Y"]).astype(np.float64))
-        Ts.append(backend_of(T).to_numpy(T).astype(np.float64))
-        N = len(Ys[-1])
+        N, pair = T.shape[0], [backend_of(T).to_numpy(A) for A in (outputs["Y"], T)]
+        for whole, A in zip((Ys, Ts), _tokens(*pair) if loss.has_tokens else pair, strict=True):
+            whole.append(A.astype(np.float64))
         total += float(outputs["loss"]) * (N if loss.is_mean else 1)
         count += N
     if not count:
         raise ValueError("the data has no batches, so there is nothing to measure")
     Y, T = np.concatenate(Ys), np.concatenate(Ts)
-    return Measures(total / count, M.denormalize(Y), M.denormalize(T), predicted_classes(M, Y), _classes(T))
+    predicted = _classes(Y) if loss.has_tokens else predicted_classes(M, Y)
+    return Measures(total / count, M.denormalize(Y), M.denormalize(T), predicted, _classes(T))
+
+
+def _tokens(Y: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The predicted classes and the labels of all tokens, as columns; a label of -1 is left out."""
+    T = T.reshape(-1, 1)
+    counted = T[:, 0] != -1
+    return Y.reshape(len(T), -1).argmax(axis=1)[counted, None], T[counted]
 
 
 def compute_loss(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> float:
@@ -145,6 +161,8 @@ def score(M: MultilayerPerceptron, X: Any, T: np.ndarray) -> float:
     """
     X, T = checked_examples(X, T)
     Y = predict(M, X).astype(np.float64)
+    if are_tokens(M, T):
+        return float(np.mean(np.equal(*_tokens(Y, T))))
     if _is_classifier(M, T):
         return float(np.mean(predicted_classes(M, Y) == _expected_classes(M, T)))
     T = T.reshape(len(T), -1).astype(np.float64)

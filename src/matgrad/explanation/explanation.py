@@ -20,7 +20,7 @@ from matgrad.explanation.text import HEADINGS, matrix_text
 from matgrad.explanation.verdicts import Judge, Verdict
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.writing import atomic_write
-from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, create_loss, default_loss
+from matgrad.loss_functions import LossFunction, check_loss, check_target_values, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
@@ -188,7 +188,7 @@ def _batch(M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray) -
     K = M.layers[-1].output_size
     loader = DataLoader(M.normalize(X).astype(np.float64), T, len(X), classes=K).to("numpy", dtype="float64")
     if loader.labels is None:
-        check_probabilities(loader.T, loss)
+        check_target_values(M, loader.T, loss)
     ((X, T),) = loader
     return X, T
 

@@ -18,6 +18,7 @@ from matgrad.optimizers import Optimizer
 from matgrad.program.computations import Step
 from matgrad.program.naming import full_name
 from matgrad.sparse.matrix import SparseMatrix, values_of
+from matgrad.sparse.operands import OneHot
 
 Phase = Literal["feedforward", "loss", "backpropagate", "optimize"]
 LOSS = "ℒ"  # the mean loss of the batch
@@ -76,7 +77,7 @@ class Pass(Step):
             R = layer.R if isinstance(layer, LayerWithDropout) else None
             if phase == "feedforward" and R is not None and not any(r.value is R for r in found):
                 found.append(Result(phase, path, layer, "R", f"R{path}", "R", R))
-            if hasattr(value, "shape"):
+            if hasattr(value, "shape") and not isinstance(value, OneHot):  # which is never formed
                 name = equation.name
                 found.append(Result(phase, path, layer, name, f"{name}{path}", name, value, equation))
             return value

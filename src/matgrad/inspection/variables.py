@@ -21,7 +21,7 @@ from matgrad.backends.base import Array
 from matgrad.inspection.equations import Equation, assignment
 from matgrad.inspection.observing import observed, replaced
 from matgrad.layers.layer import Layer
-from matgrad.loss_functions import LossFunction
+from matgrad.loss_functions import LossFunction, target_size
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import values_of, with_values
 
@@ -123,7 +123,7 @@ class Watch:
             problem = f"{type(layer).__name__} does not run this part"
             return [Variable(path, "Y", None, assignment(type(part), "feedforward", "Y"), problem=problem)]
         stored = {name: getattr(part, name) for name in part.parameters}
-        if len(inputs) == 1:
+        if len(inputs) == 1 and part.input != "labels":  # which have no derivatives
             stored["X"] = inputs[0]
         found = [Variable(path, V, x, self._gradient_equation(path, f"D{V}")) for V, x in stored.items()]
         for equation, i in _values_with_gradients([e for e, _ in executed]):
@@ -180,7 +180,7 @@ class NumericModel:
         self.layers, self.loss, self.watch = M.layers, loss, Watch(dict(M.walk()))
         self.buffers = [(x, name, copy.copy(getattr(x, name))) for x in self.watch.parts.values() for name in x.buffers]
         self.inputs = [_batch("X", X, self.layers[0].input_size)]  # of the layers, and of the loss
-        self.T = _batch("T", T, self.layers[-1].output_size)
+        self.T = _batch("T", T, target_size(M, loss))
         if len(self.T) != len(self.inputs[0]):
             raise ValueError(f"X has {len(self.inputs[0])} rows and T has {len(self.T)}: expected equal numbers")
 

@@ -19,7 +19,8 @@ from matgrad.inspection.equations import assignment
 from matgrad.inspection.verdicts import Check, feedforward_values, origin_of
 from matgrad.judges.definitions import ArbitraryActivation
 from matgrad.layers.layer import Layer
-from matgrad.matrix_operations import Matrix
+from matgrad.loss_functions import LossFunction
+from matgrad.matrix_operations import Matrix, elements_sum, identity, one_hot, stack
 
 Define = Callable[[Any, Any, Any], Any]  # of an algebra, a layer and X: what Y should be
 
@@ -172,6 +173,37 @@ def of_declared(a: Any, declared: Declared) -> Iterator[Check]:
         found = feedforward_values(layer.clone(), X, {"Y": expected})
         yield a.claim(cls, "Y", origin_of(layer, "Y"), found["Y"], expected)
     yield from a.gradients(layer, X)
+
+
+# -- the loss of tokens --------------------------------------------------------------------------
+
+
+def of_tokens(a: Any, make: Callable[[], LossFunction]) -> Iterator[Check]:
+    """The loss is -Σ_n s_n Σ_l Σ_v e_(n,l)v·log(e^y_n(l,v) / Σ_w e^y_n(l,w)) / L, and its gradients are derivatives.
+
+    Here e_(n,l)v may be any numbers, and so those of one_hot(stack(T, L), V).
+    """
+    s, loss = Sizes(a), a.numbers(make())
+    cls, N, L, V = type(loss), s("N"), s("L"), s("V")
+    a.name = cls.__name__
+    Y, T, weights = a.symbols("Y", N, s("L·V")), a.symbols("T", N, L), a.weights(N)
+    labels = stack(T, L)  # while they are kept, one_hot of them is always the same
+    E = loss.targets(one_hot(labels, V) @ identity(V, like=Y))
+
+    def token(n: Index, l: Index) -> Any:
+        total = a.sum(lambda v: a.exp(Y[n, joined(l, v)]), V)
+        return a.sum(lambda v: E[joined(n, l), v] * a.log(a.exp(Y[n, joined(l, v)]) / total), V)
+
+    def value(s: Any = None) -> Any:
+        of = a.matrix((N, 1), lambda n, _: -a.sum(lambda l: token(n, l), L) / a.number(L))
+        return elements_sum(of) if s is None else elements_sum(of, s)
+
+    yield a.claim(cls, "value", cls.__call__, loss(Y, T), value())
+    yield a.claim(cls, "gradient", cls.gradient, loss.gradient(Y, T), a.gradient(value(), Y))
+    yield a.claim(cls, "mean_gradient", cls.mean_gradient, loss.mean_gradient(Y, T), a.gradient(value(), Y) / N)
+    yield a.claim(cls, "value", cls.__call__, loss(Y, T, weights), value(weights), "weighted")
+    mean = a.gradient(value(weights), Y) / N
+    yield a.claim(cls, "mean_gradient", cls.mean_gradient, loss.mean_gradient(Y, T, weights), mean, "weighted")
 
 
 # -- layers of layers, for arbitrary parts ----------------------------------------------------------

@@ -41,6 +41,7 @@ class LayerBase:
     parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
     intermediates: tuple[str, ...] = ()
+    input = "real"  # the kind of the elements of X: 'real' numbers or 'labels', from 0
     output = "real"  # the kind of the elements of Y: 'real' numbers, 'probability' or 'log-probability'
 
     X: Matrix

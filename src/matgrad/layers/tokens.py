@@ -34,7 +34,7 @@ class EmbeddingLayer(Layer):
     """E = one_hot(stack(X, L), V);  Y = unstack(E W, L), with a row of the V×d matrix W for each label"""
 
     parameters = ("W",)
-    input = "labels"  # what X has: whole numbers from 0 to V - 1
+    input = "labels"
 
     def feedforward(self, X: Matrix) -> Matrix:
         W, L, V = self.W, self.L, self.V

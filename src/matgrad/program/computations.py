@@ -30,7 +30,7 @@ def train_batch(
     """One step: feedforward, the gradient of the mean loss, weighted if s is given, backpropagate, optimize."""
     with M.products():
         Y = M.feedforward(X)
-        check_targets(Y, T)
+        check_targets(Y, T, loss)
         DY = loss.mean_gradient(Y, T, *s)
         M.backpropagate(Y, DY)
         if clip_norm is not None:
@@ -108,7 +108,7 @@ class Evaluation(Feedforward):
         """Y and the loss."""
         X, T, *s = inputs
         Y = super().run(model, state, X)["Y"]
-        check_targets(Y, T)
+        check_targets(Y, T, self.loss)
         return {"Y": Y, "loss": self.loss(Y, T, *s)}
 
 
@@ -129,7 +129,7 @@ class GradientFactors(Computation):
             watched[f"{path}.{name}"] = W = WatchedSparseMatrix(getattr(layer, name))
             setattr(layer, name, W)
         Y = model.feedforward(X)
-        check_targets(Y, T)
+        check_targets(Y, T, self.loss)
         model.backpropagate(Y, self.loss.mean_gradient(Y, T, *s))
         return {
             f"{key}.{side}{i}": factor
@@ -175,10 +175,14 @@ def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:
         setattr(layer, name, with_values(D, factor * values_of(D)))
 
 
-def check_targets(Y: Matrix, T: Matrix) -> None:
+def check_targets(Y: Matrix, T: Matrix, loss: LossFunction | None = None) -> None:
     """Raise an error if the targets differ from the output in backend, size or dtype."""
     backend = backend_of(Y, T)
-    if tuple(Y.shape) != tuple(T.shape):
+    (N, K), (n, L) = Y.shape, T.shape
+    if loss is not None and loss.has_tokens and (N != n or K % L or K == L):
+        expected = "a label for each of L tokens, of which the output has V numbers each, N × (L·V)"
+        raise ValueError(f"the output is {size_of(Y)} and the targets are {size_of(T)}: expected {expected}")
+    if not (loss is not None and loss.has_tokens) and (N, K) != (n, L):
         raise ValueError(f"the output is {size_of(Y)} and the targets are {size_of(T)}: expected equal sizes")
     if backend.dtype(Y) != backend.dtype(T):
         raise TypeError(f"the targets are {backend.dtype(T)} but the model is {backend.dtype(Y)}")

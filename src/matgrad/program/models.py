@@ -11,7 +11,7 @@ import numpy as np
 
 from matgrad.backends.base import Array, Matrix
 from matgrad.layers.state import State
-from matgrad.loss_functions import LossFunction, create_loss, default_loss
+from matgrad.loss_functions import LossFunction, create_loss, default_loss, target_size
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.buffers import base
 from matgrad.program.computations import Feedforward, Step
@@ -47,21 +47,21 @@ def program(
         raise ValueError("the model has no layers")
     if batch_size < 1:
         raise ValueError(f"batch_size: expected 1 or more, found {batch_size}")
-    X, T = _zeros(M, batch_size)
+    X = _zeros(M, batch_size, M.layers[0].input_size)
     if feedforward:
         if loss is not None or clip_norm is not None:
             raise ValueError("feedforward has neither a loss nor gradients to clip: they belong to the training step")
         recorded = record_computation(Feedforward(M), M.state(), X)
     else:
         loss = default_loss(M) if loss is None else create_loss(loss)
+        T = _zeros(M, batch_size, target_size(M, loss))
         recorded = record_computation(Step(M, loss, clip_norm), M.state(), X, T)
     return optimized(recorded) if fused else recorded
 
 
-def _zeros(M: MultilayerPerceptron, N: int) -> list[Array]:
-    """A batch X, T of N examples, of which only the shapes matter."""
-    sizes = M.layers[0].input_size, M.layers[-1].output_size
-    return [M.backend.from_numpy(np.zeros((N, n), M.dtype), M.device) for n in sizes]
+def _zeros(M: MultilayerPerceptron, N: int, columns: int) -> Array:
+    """A batch of N examples or targets, of which only the shape matters."""
+    return M.backend.from_numpy(np.zeros((N, columns), M.dtype), M.device)
 
 
 # -- costs of products ---------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def step_cost(step: Step, is_sparse: bool = False) -> Counter[str] | None:
     What the step does not need, such as the gradient of X, does not count. None if the step cannot be recorded.
     """
     M = step.template
-    X, T = _zeros(M, 1)
+    X, T = _zeros(M, 1, M.layers[0].input_size), _zeros(M, 1, target_size(M, step.loss))
     if is_sparse:
         X = SparseMatrix(Support(X.shape, [0, 1], [0]), X[:, :1])
     try:

@@ -24,6 +24,7 @@ LEGEND = 30  # names of runs
 PANELS = {  # what a panel shows, by its title
     "loss": "loss",
     "accuracy": "accuracy",
+    "perplexity": "perplexity",
     "root mean squared error": "rmse",
     "learning rate": "learning_rate",
     "training time (s)": "seconds",

@@ -166,6 +166,8 @@ def _plugins_named(information: Mapping[str, Any]) -> Iterator[None]:
 def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], path: str | Path) -> MultilayerPerceptron:
     """M with what a file says of it beside its layers, after a check that it fits, but without the results of a run."""
     D, K, names = M.layers[0].input_size, max(M.layers[-1].output_size, 2), information.get("class_names") or []
+    if str(information.get("loss")).startswith("TokenCrossEntropy"):  # so many for each of D tokens
+        K //= D
     with naming(path):
         if information.get("classes", K) not in (None, K):
             raise ValueError(f"expected {K} classes as the model has outputs, found {information['classes']}")

@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.callbacks import SNIP, Accounting, Callback, EarlyStopping, Statistics, TopologyCallback, default_report
-from matgrad.datasets import DataLoader, Normalization
+from matgrad.datasets import DataLoader, Normalization, Text
 from matgrad.datasets.checking import as_type, checked_examples, checked_weights
 from matgrad.datasets.dataset import hold_out
-from matgrad.datasets.loader import ClassWeights, class_weights, weights_by_class
+from matgrad.datasets.loader import ClassWeights, class_indices, class_weights, weights_by_class
+from matgrad.evaluation.sampling import check_causal
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.dropout import LinearDropoutLayer
 from matgrad.layers.linear import LinearLayer
+from matgrad.layers.tokens import EmbeddingLayer
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import (
     HuberLoss,
     LossFunction,
     SquaredErrorLoss,
     check_loss,
-    check_probabilities,
+    check_target_values,
     create_loss,
     default_loss,
     loss_name,
@@ -68,7 +70,8 @@ def fit(
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
 
     X may be a sparse matrix of SciPy, which is never made dense: see docs/sparse.md. Data that differs from epoch to
-    epoch, such as augmented images, is a function in place of X and T: ``M.fit(lambda epoch: (X, T))``.
+    epoch, such as augmented images, is a function in place of X and T: ``M.fit(lambda epoch: (X, T))``. So is a text,
+    ``M.fit(mg.load_text(FILE))``, for a model that predicts each next character; its end is measured as `test`.
     With the defaults it trains as `matgrad train` does, but X and T are normalized only if M has normalizations of
     them. A model without one gets that of the examples that it is trained on (not of validation data) if `normalize` or
     `normalize_targets` is 'none', 'unit' (to [0, 1]) or 'standard' (mean 0, standard deviation 1); 'auto' targets are
@@ -92,7 +95,8 @@ def fit(
 
     Returns the history, which is also `M.history`: for every epoch the learning rate, the 'seconds' of training (with
     compiling, without statistics and other callbacks) and, unless `statistics` is off, the 'loss' and the `metric`
-    ('accuracy', 'rmse', 'mae' or 'r2'; by default the accuracy of classes and the RMSE of numbers), also as
+    ('accuracy', 'rmse', 'mae', 'r2' or 'perplexity'; by default the perplexity of texts, the accuracy of other classes
+    and the RMSE of numbers), also as
     'validation_loss', 'test_loss' and so on. If a layer is sparse, it also has what `callbacks.Accounting` tells:
     FLOPs, memory, stored and explored weights.
     `verbose` shows them, in a notebook as a live table and plot. `resume` continues a checkpoint; `epochs` counts
@@ -101,6 +105,9 @@ def fit(
     is_function = callable(X)
     if is_function and not (T is None and sample_weight is None):
         raise ValueError("X is a function of the epoch, which returns (X, T): expected no T and no sample_weight")
+    if isinstance(X, Text):
+        check_causal(M)
+        test = (X.Xtest, X.Ttest) if test is None else test
     examples = _checked("the data of epoch 0", X(0)) if is_function else _checked("", (X, T, sample_weight))
     loss = default_loss(M, examples[1]) if loss is None else create_loss(loss)
     check_loss(M, loss)
@@ -117,13 +124,15 @@ def fit(
     def loader(name: str, part: Part, seed: Any = seed) -> DataLoader:
         X, T, s = part
         s = s if c is None else weights_by_class(T, c) * (1 if s is None else s)
+        if isinstance(first := M.layers[0], EmbeddingLayer):
+            class_indices(np.ravel(X), first.V, f"{name}X: ")
         X = as_type(X if inputs is None else inputs.apply(X), M.dtype, f"{name}X")
         T = T if targets is None else targets.apply(T.reshape(len(T), -1))
         T = as_type(T, M.dtype, f"{name}T") if T.dtype.kind == "f" else T  # integers may be classes
         K = M.layers[-1].output_size
         result = DataLoader(X, T, batch_size, shuffle=shuffle, seed=seed, classes=K, weights=s)
         if result.labels is None:
-            check_probabilities(result.T, loss, f"{name}T")
+            check_target_values(M, result.T, loss, f"{name}T")
         return result.to(M.backend.name, dtype=M.dtype, device=M.device)
 
     def loader_of_epoch(i: int) -> DataLoader:
@@ -133,7 +142,7 @@ def fit(
 
     loaders = {prefix: loader(prefix.replace("_", " "), part) for prefix, part in parts.items()}
     data: Data = loader_of_epoch if is_function else loaders[""]
-    metric = metric or ("rmse" if classes is None else "accuracy")
+    metric = metric or ("perplexity" if loss.has_tokens else "rmse" if classes is None else "accuracy")
     own: list[Callback] = [Statistics(loaders, metric, every_epoch=statistics)]
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
     own += checked_callbacks(callbacks)
@@ -144,6 +153,7 @@ def fit(
     run = Training(M, loss, data, epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
     M.normalization, M.target_normalization = inputs, targets
     known, M.information = M.information, {**M.information, "loss": loss_name(loss), "classes": classes}
+    M.information |= {"class_names": list(X.class_names or ())} if isinstance(X, Text) else {}
     try:
         return run.train(own, resume)
     finally:
@@ -179,6 +189,8 @@ def _normalizations(
 ) -> tuple[Normalization | None, Normalization | None]:
     """The normalizations of the inputs and of the targets: those of M, else those of these kinds for X and T."""
     inputs, targets = M.normalization, M.target_normalization
+    if M.layers[0].input == "labels" and (found := kind if inputs is None else inputs.kind) not in (None, "none"):
+        raise ValueError(f"normalize: found {found!r}, but {M.layers[0]!r} takes labels, which keep their values")
     if inputs is None and kind is not None:
         inputs = Normalization.of(kind, X, dtype=M.dtype)
     if kind_of_targets == "auto":

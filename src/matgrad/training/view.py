@@ -18,7 +18,7 @@ from matgrad.engines.fallback import TrainingStep
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.state import State
-from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, check_weighable
+from matgrad.loss_functions import LossFunction, check_loss, check_target_values, check_weighable
 from matgrad.storage.checkpoints import RunState
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class RunView:
         check_loss(self._model, loss)
         if isinstance(data := self.data, DataLoader):
             if data.labels is None:
-                check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
+                check_target_values(self._model, backend_of(data.T).to_numpy(data.T), loss)
             if data.weights is not None:
                 check_weighable(loss)
         self._loss = loss
