@@ -28,6 +28,7 @@ from matgrad.loss_functions import (
     NegativeLogLikelihoodLoss,
     SoftmaxCrossEntropyLoss,
     SquaredErrorLoss,
+    TokenCrossEntropyLoss,
     create_loss,
 )
 from support import TOLERANCE, Framework, assert_close, to_numpy
@@ -177,7 +178,36 @@ def test_the_slope_of_huber_far_away_is_delta(backend, d):
 
 
 def test_every_loss_is_tested():
-    assert set(LOSSES.values()) == {type(case.loss) for case in CASES}
+    assert {cls for cls in LOSSES.values() if not cls.has_tokens} == {type(case.loss) for case in CASES}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("smoothing", [0.0, 0.125])
+def test_the_loss_of_tokens_equals_pytorchs(backend, dtype, smoothing):
+    N, L, V, rng = 3, 4, 5, np.random.default_rng(1)
+    Y, labels, s = rng.normal(size=(N, L * V)), rng.integers(V, size=(N, L)), rng.random((N, 1)) + 0.5
+    loss, y = TokenCrossEntropyLoss(smoothing), torch.tensor(Y, requires_grad=True)
+    args = y.reshape(N * L, V), torch.tensor(labels.reshape(-1))
+    losses = F.cross_entropy(*args, reduction="none", label_smoothing=smoothing).reshape(N, L).mean(dim=1)
+    for weights in (None, s):
+        mean = (losses * (1 if weights is None else torch.tensor(weights[:, 0]))).sum() / N
+        (DY,) = torch.autograd.grad(mean, y, retain_graph=True)
+        A, T = backend.matrix(Y, dtype), backend.matrix(labels.astype(dtype), dtype)
+        given = () if weights is None else (backend.matrix(weights, dtype),)
+        context = f"{loss} on {backend}"
+        value = np.asarray(to_numpy(loss(A, T, *given)))
+        assert_close(value / N, mean.detach().numpy(), dtype=dtype, context=context)
+        assert_close(to_numpy(loss.mean_gradient(A, T, *given)), DY.numpy(), dtype=dtype, context=context)
+
+
+def test_a_token_with_the_label_minus_1_does_not_count():
+    Y, T = np.random.default_rng(2).normal(size=(2, 6)), np.array([[0.0, -1.0], [-1.0, 2.0]])
+    expected = F.cross_entropy(
+        torch.tensor(Y.reshape(4, 3)), torch.tensor([0, -1, -1, 2]), ignore_index=-1, reduction="sum"
+    )
+    loss = TokenCrossEntropyLoss()
+    np.testing.assert_allclose(float(loss(Y, T)), float(expected) / 2, rtol=1e-12)
+    assert not loss.gradient(Y, T)[[0, 1], 3 - 3 * np.array([0, 1])].any()
 
 
 # -- extreme values ----------------------------------------------------------------------------

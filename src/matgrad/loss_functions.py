@@ -420,7 +420,7 @@ def check_target_values(M: MultilayerPerceptron, T: np.ndarray, loss: LossFuncti
     """Raise ValueError if targets are not the probabilities, or the labels of tokens, that the loss needs."""
     if loss.has_tokens:
         V = M.layers[-1].output_size // T.shape[1]
-        class_indices(T[T != -1], V, f"{where}: ")
+        class_indices(np.where(T == -1, 0, T), V, f"{where}: ")
     is_wrong = np.abs(T - 0.5) > 0.5 + 1e-6
     if loss.has_probabilities and is_wrong.any():
         row, column = np.argwhere(is_wrong)[0]

@@ -14,7 +14,7 @@ import numpy as np
 import matgrad as mg
 from matgrad import datasets
 from matgrad.cli.commands import echo, option
-from matgrad.cli.options import contradiction, flag
+from matgrad.cli.options import TEXTS, contradiction, flag
 from matgrad.datasets import Dataset
 from matgrad.datasets.checking import stacked
 from matgrad.specifications.parsing import create, lookup
@@ -61,8 +61,6 @@ def load_data(options: dict[str, Any], M: mg.MultilayerPerceptron | None = None)
     for_tables = {"table": (), "svmlight": ("target", "features")}.get(name, ("target", "task", "features"))
     if wrong := [flag(x) for x in for_tables if options.get(x) is not None]:
         raise ValueError(f"{' and '.join(wrong)} need{'s' if len(wrong) == 1 else ''} --table")
-    if options.get("context") is not None and name != "text":
-        raise ValueError("--context needs --text")
     if not given:
         return datasets.digits()
     value, dtype = options[name], options.get("dtype") or ("float32" if M is None else M.dtype)
@@ -74,8 +72,8 @@ def load_data(options: dict[str, Any], M: mg.MultilayerPerceptron | None = None)
     if name == "text":
         context = datasets.CONTEXT if M is None else M.layers[0].input_size
         vocabulary = None if M is None else "".join(class_names(M) or ())
-        context = context if options["context"] is None else options["context"]
-        return datasets.text(file, context=context, test=0.1 if test is None else test, vocabulary=vocabulary)
+        (file, settings), (test, _) = TEXTS.split(file), (0.1, {}) if test is None else TEXTS.split(test)
+        return datasets.text(file, **{"context": context} | settings, test=test, vocabulary=vocabulary)
     how: dict[str, Any] = {"task": options["task"], "test": test, "dtype": dtype}
     if M is not None and how["task"] is None and ("classes" in M.information or M.target_normalization is not None):
         how["task"] = "regression" if class_names(M) is None else "classification"

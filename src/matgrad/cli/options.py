@@ -22,7 +22,7 @@ from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.models import BATCH_SIZE
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS
 from matgrad.specifications.origins import PLUGINS
-from matgrad.specifications.parsing import lookup
+from matgrad.specifications.parsing import lookup, parse_numbers
 from matgrad.specifications.plugins import load_plugin
 
 NUMERIC_BACKENDS = [name for name in BACKENDS if name != "sympy"]
@@ -45,6 +45,7 @@ SEED = click.IntRange(0, 2**32 - 1)
 SCALING = click.Choice(KINDS)
 BACKEND = click.Choice(["auto", *NUMERIC_BACKENDS])
 FILES, EPOCHS = ReadsFiles(), Reads("epoch*.npz")
+TEXTS = ReadsFiles(settings={"context": lambda text: parse_numbers(text, "context")[0]})
 MNIST, CIFAR10 = Reads("*-ubyte", "*-ubyte.gz"), Reads("*batch*", "*/*batch*", "*.tar.gz")
 
 TABLE = "CSV, Parquet or Arrow.  [default TEST: a fifth]"
@@ -57,8 +58,7 @@ data_options = all_of(
     option("Data", "--target", metavar="COLUMN", help="Its target: a name, or a number from 0.  [default: last]"),
     option("Data", "--task", type=click.Choice(TASKS), help="[default: guessed from the targets]"),
     option("Data", "--svmlight", type=FILES, metavar="FILE[;TEST]", help="An svmlight (libsvm) file, likewise."),
-    option("Data", "--text", type=FILES, metavar="FILE[;TEST]", help="A text by character.  [default TEST: a tenth]"),
-    option("Data", "--context", type=COUNT, metavar="N", help="Characters that a model of a text sees.  [default: 64]"),
+    option("Data", "--text", type=TEXTS, metavar="FILE[;TEST]", help="By character; FILE, context=N.  [default: 64]"),
     option("Data", "--preprocessed", type=EPOCHS, metavar="DIR", help="A folder with epoch0.npz, epoch1.npz …"),
     option("Data", "--generate-dataset", metavar="NAME", help="checkerboard(1000) or mini(1000): generated examples."),
 )

@@ -72,7 +72,8 @@ class TrainingRun(mg.Callback):
             if self.text is not None:
                 options["layers"] = self.text.layers(options["layers"])
             hidden = count_linear(options["layers"]) - 1
-            sizes = [self.data.input_size, *([128] + [64] * hidden)[:hidden], self.data.output_size][: hidden + 2]
+            sizes = [self.data.input_size, *([128] + [64] * hidden)[:hidden], self.data.output_size]
+            sizes = sizes if self.text is None or hidden >= 0 else [self.text.context]
             known, self.pruned = starting_model(options, known, ";".join(map(str, sizes)))
         assert known is not None
         self.M = known

@@ -217,9 +217,9 @@ def are_classes(T: np.ndarray) -> bool:
 def class_indices(labels: np.ndarray, classes: int, where: str = "") -> np.ndarray:
     """The labels as int64, after a check that each is one of 0, 1, …, classes - 1; errors begin with `where`."""
     indices = np.asarray(labels)
-    wrong = np.flatnonzero((indices < 0) | (indices >= classes) | (indices != np.floor(indices)))
+    wrong = np.argwhere((indices < 0) | (indices >= classes) | (indices != np.floor(indices)))
     if len(wrong):
-        found = f"label {indices[wrong[0]]} in row {wrong[0]}"
+        found = f"label {indices[tuple(wrong[0])]} in row {wrong[0][0]}"
         raise ValueError(f"{where}{found}: expected a class from 0 to {classes - 1}")
     return indices.astype(np.int64)
 

@@ -154,11 +154,12 @@ def _subjects() -> Iterator[Subject]:
             yield Subject(name, of_layer, partial(made, make, training), is_basic=training, judges=tuple(judges))
     yield from _of_blocks()
     for name, cls in LOSSES.items():
-        claims, judges = (blocks.of_tokens, (ALL_SIZES,)) if cls.has_tokens else (of_loss, ())
-        yield Subject(name, claims, cls, is_basic=True, judges=judges)
+        claims: Any = blocks.of_tokens if cls.has_tokens else of_loss
+        only = (ALL_SIZES,) if cls.has_tokens else ()
+        yield Subject(name, claims, cls, is_basic=True, judges=only)
         if "label_smoothing" in getattr(cls.__init__, "__annotations__", {}):
             smoothed = partial(create_loss, f"{name}(label_smoothing={SMOOTHING})")
-            yield Subject(name, claims, smoothed, judges=judges)
+            yield Subject(name, claims, smoothed, judges=only)
     yield from (Subject(lemma.name, of_lemma, lemma, judges=(ALL_SIZES, SYMPY)) for lemma in LEMMAS)
 
 

@@ -125,7 +125,7 @@ def fit(
         X, T, s = part
         s = s if c is None else weights_by_class(T, c) * (1 if s is None else s)
         if isinstance(first := M.layers[0], EmbeddingLayer):
-            class_indices(np.ravel(X), first.V, f"{name}X: ")
+            class_indices(X, first.V, f"{name}X: ")
         X = as_type(X if inputs is None else inputs.apply(X), M.dtype, f"{name}X")
         T = T if targets is None else targets.apply(T.reshape(len(T), -1))
         T = as_type(T, M.dtype, f"{name}T") if T.dtype.kind == "f" else T  # integers may be classes
