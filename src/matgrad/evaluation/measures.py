@@ -53,7 +53,7 @@ class Measures:
     @property
     def accuracy(self) -> float:
         """The fraction of examples whose class is predicted correctly."""
-        return float(np.mean(self.predicted == self.expected))
+        return np.count_nonzero(self.predicted == self.expected) / len(self.expected)
 
     @property
     def perplexity(self) -> float:

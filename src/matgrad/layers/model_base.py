@@ -142,7 +142,8 @@ class ModelBase:
         A support may be a different one, also with more or fewer elements; its values must fit it. A sparse matrix
         without a support in `state` becomes dense.
         """
-        own, problem = self.state(), "the state does not fit the model"
+        places, problem = places_of(self.walk()), "the state does not fit the model"
+        own = taken(places)
         missing, unknown = sorted(matrices_of(own).keys() - state.keys()), sorted(state.keys() - own.keys())
         if missing or unknown:
             raise ValueError(f"{problem}: missing {missing}, unknown {unknown}")
@@ -153,7 +154,7 @@ class ModelBase:
                 shape = (1, state[support].nnz) if support in state else own[support].shape
             if tuple(X.shape) != tuple(shape):
                 raise ValueError(f"{problem}: {name} is {tuple(X.shape)}, expected {tuple(shape)}")
-        put(state, places_of(self.walk()))
+        put(state, places)
 
     def clone(self) -> Self:
         """A model that shares the matrices of this one; assigning to its attributes leaves this one as it is."""

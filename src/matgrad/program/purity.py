@@ -13,7 +13,7 @@ import copy
 import hashlib
 from collections import deque
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from types import MemberDescriptorType
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ CONTAINERS = {list, tuple, set, frozenset, deque}
 UNUSED = ("_checked", "information", "history", "normalization", "target_normalization", "features")
 COMPONENTS = (MultilayerPerceptron, Layer, Optimizer, ActivationFunction, LossFunction)
 PACKAGE = "matgrad."
-LONGEST = 40  # text of a setting that is shown as it is
+LONGEST = 40  # characters, or bytes, of a setting that is kept as it is
 DATA = {"numpy", "torch", "jax", "jaxlib", "tensorflow"}  # whose objects are matrices, numbers or generators
 
 
@@ -78,7 +78,7 @@ class Snapshot:
         if module == "matgrad.program.recorder":
             return "recorded"  # another matrix each time
         if type(x) is np.ndarray:
-            return x.shape, x.dtype.str, _sha256(np.ascontiguousarray(x))
+            return x.shape, x.dtype.str, x.tobytes() if x.nbytes <= LONGEST else _sha256(np.ascontiguousarray(x))
         if type(x) is np.random.Generator:
             return repr(x.bit_generator.state)
         if isinstance(x, COMPONENTS) or (module.startswith(PACKAGE) and not isinstance(x, Support)):
@@ -93,13 +93,15 @@ class Snapshot:
             self._places[id(x)] = len(self.settings)
             attributes: dict[str, Any] = {}
             self.settings.append((type(x), attributes))
-            self.is_builtin &= _is_ours(type(x))
+            cls: type = type(x)
+            is_ours = _is_ours(cls)
+            self.is_builtin &= is_ours
             ignored = _ignored(x)
-            for name, value in _attributes(x):
+            for name, value in vars(x).items() if is_ours else _attributes(x):
                 if type(value) in PLAIN:
-                    if value is not None and name != "training":
+                    if value is not None and name != "training" and name[:2] != "__":
                         attributes[name] = value
-                elif name not in ignored:
+                elif name not in ignored and name[:2] != "__":
                     attributes[name] = self._frozen(value)
         return self._places[id(x)]
 
@@ -114,23 +116,24 @@ class _Object(NamedTuple):
         return f"an object of {self.kind.__qualname__}"
 
 
+@cache
 def _is_ours(cls: type) -> bool:
     """Whether all code of a class is the package's."""
     return all(base.__module__.startswith(PACKAGE) for base in cls.__mro__[:-1])
 
 
 def _attributes(x: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes of an object by name and, first, those in slots and of its class if users have written that."""
+    """The attributes by name of an object whose class users have written: those in slots, of its class, and its own."""
     cls, cached = type(x), set[str]()
-    for base in () if _is_ours(cls) else cls.__mro__[-2::-1]:
+    for base in cls.__mro__[-2::-1]:
         for name, value in vars(base).items() if not base.__module__.startswith(PACKAGE) else ():
             if isinstance(value, MemberDescriptorType) and hasattr(x, name):  # a slot
                 yield name, getattr(x, name)
-            elif name[:2] != "__" and type(value) in PLAIN | CONTAINERS | {dict, np.ndarray}:
+            elif type(value) in PLAIN | CONTAINERS | {dict, np.ndarray}:
                 yield name, value
             elif isinstance(value, cached_property):
                 cached.add(name)
-    yield from (item for item in vars(x).items() if item[0][:2] != "__" and item[0] not in cached)
+    yield from (item for item in vars(x).items() if item[0] not in cached)
 
 
 def _sha256(content: Any) -> str:
