@@ -41,6 +41,14 @@ def test_a_killed_rank_is_restarted_from_the_last_checkpoint_and_trains_what_one
 
 
 @pytest.mark.slow
+def test_ranks_on_jax_train_what_one_process_does(alone, tmp_path):
+    status, output, errors = matgrad(*RUN, "--backend", "jax", "--save-weights", tmp_path / "model.npz")
+    assert status == 0, errors
+    assert output.count("test accuracy") == 1
+    assert largest_difference(alone, tmp_path / "model.npz") < 1e-12
+
+
+@pytest.mark.slow
 def test_a_restart_does_not_resume_the_checkpoints_of_other_options(tmp_path):
     succeed(*RUN, "--checkpoint", tmp_path / "ck")
     status, _, errors = matgrad(*RUN, "--checkpoint", tmp_path / "ck", "--batch-size", 20, restarts=1)

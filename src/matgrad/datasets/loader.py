@@ -32,7 +32,7 @@ class DataLoader:
 
     `classes` is the number of classes, by default the largest index + 1; if it is 1, as for a model with
     one output, integers are numbers and not class indices. `weights` are N numbers, none of them negative, and
-    batches are then (X, T, s); see `loss_functions` for what they do.
+    batches are then (X, T, s); see `loss_functions` for what they do. `checked` says that X and T were checked before.
     """
 
     def __init__(
@@ -45,11 +45,13 @@ class DataLoader:
         seed: int | None = None,
         classes: int | None = None,
         weights: Any = None,
+        checked: bool = False,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, found {batch_size}")
         X = as_array(X, "X") if is_scipy(X) else X
-        check_examples(X, T)
+        if not checked:
+            check_examples(X, T)
         self.X = as_matrix(X)
         values = values_of(self.X)
         self._exact: dict[str, np.ndarray] = {}  # the numbers that are rounded here, for a float64 model

@@ -100,32 +100,18 @@ def connected(place: Place, timeout: float) -> TorchGroup:
 
 @cache  # one per process and address
 def _store(place: Place, timeout: float) -> dist.Store:
-    """Where the ranks meet; on one machine it is on the loopback interface alone.
-
-    The store that torchrun has is open to other machines: there, no more than the port of the other one is read.
-    """
-    is_host, where = place.rank == 0, f"{LOOPBACK if place.is_local else place.host}:{place.port}"
-    seconds = timedelta(seconds=timeout)
-
-    def store(host: str, port: int, is_host: bool = False, **listener: Any) -> dist.Store:
-        return dist.TCPStore(host, port, place.size, is_host, seconds, wait_for_workers=False, **listener)
-
+    """Where the ranks meet: the store of torchrun, or one of rank 0; on one machine, on the loopback interface."""
+    host = LOOPBACK if place.is_local else place.host
+    is_host = place.rank == 0 and not place.is_served
+    listener: dict[str, Any] = {}
     try:
-        if not place.is_local:
-            return store(place.host, place.port, is_host and not place.is_served)
-        port, known = place.port, store(place.host, place.port) if place.is_served else None
-        name = f"matgrad/{place.attempt}/port"
-        if is_host:
-            listener = socket.create_server((LOOPBACK, port if known is None else 0))
-            port = listener.getsockname()[1]
-            own = store(LOOPBACK, port, True, master_listen_fd=listener.detach())
-            if known is not None:
-                known.set(name, str(port))
-            return own
-        return store(LOOPBACK, port if known is None else int(known.get(name)))
+        if is_host and place.is_local:
+            listener = {"master_listen_fd": socket.create_server((LOOPBACK, place.port)).detach()}
+        seconds = timedelta(seconds=timeout)
+        return dist.TCPStore(host, place.port, place.size, is_host, seconds, wait_for_workers=False, **listener)
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise ConnectionError(f"the ranks cannot meet at {where} within {timeout:g} s: {reason}") from None
+        raise ConnectionError(f"the ranks cannot meet at {host}:{place.port} within {timeout:g} s: {reason}") from None
 
 
 def adopted(timeout: float) -> TorchGroup | None:

@@ -130,7 +130,8 @@ def fit(
         T = T if targets is None else targets.apply(T.reshape(len(T), -1))
         T = as_type(T, M.dtype, f"{name}T") if T.dtype.kind == "f" else T  # integers may be classes
         K = M.layers[-1].output_size
-        result = DataLoader(X, T, batch_size, shuffle=shuffle, seed=seed, classes=K, weights=s)
+        options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "classes": K, "weights": s}
+        result = DataLoader(X, T, batch_size, **options, checked=inputs is None and targets is None)
         if result.labels is None:
             check_target_values(M, result.T, loss, f"{name}T")
         return result.to(M.backend.name, dtype=M.dtype, device=M.device)
