@@ -14,8 +14,9 @@ import numpy as np
 from scipy.special import erf
 
 from matgrad.index_notation.conditions import Step
-from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Index, UndefinedError
+from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, UndefinedError
 from matgrad.index_notation.functions import Applied, Maximum
+from matgrad.index_notation.indices import Index
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
 from matgrad.judges.index_judge import entry_of

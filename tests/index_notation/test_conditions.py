@@ -10,21 +10,9 @@ import pytest
 
 from index_support import INPUTS, Numbers, random_program, symbolic_inputs
 from matgrad.index_notation.conditions import Flag, order, positive, step
-from matgrad.index_notation.expressions import (
-    ONE,
-    ZERO,
-    Entry,
-    Label,
-    as_expression,
-    delta,
-    index,
-    is_equal,
-    new_index,
-    of,
-    opposite,
-    size,
-)
+from matgrad.index_notation.expressions import ONE, ZERO, Entry, as_expression, delta, is_equal, of, size
 from matgrad.index_notation.functions import INFINITE, exp, log, maximum
+from matgrad.index_notation.indices import Label, index, new_index, opposite
 from matgrad.index_notation.sums import summed, summed_over
 from matgrad.index_notation.text import text
 from matgrad.index_notation.values import evaluate

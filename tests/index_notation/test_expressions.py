@@ -10,7 +10,6 @@ import pytest
 
 from matgrad.index_notation.conditions import step
 from matgrad.index_notation.expressions import (
-    FIRST,
     ONE,
     ZERO,
     Entry,
@@ -18,13 +17,12 @@ from matgrad.index_notation.expressions import (
     UndefinedError,
     as_expression,
     delta,
-    index,
     is_equal,
-    new_index,
     of,
     size,
 )
 from matgrad.index_notation.functions import arbitrary, erf, exact, exp, log, maximum, sqrt, tanh
+from matgrad.index_notation.indices import FIRST, index, new_index
 from matgrad.index_notation.powers import PI
 from matgrad.index_notation.sums import summed
 from matgrad.index_notation.text import text

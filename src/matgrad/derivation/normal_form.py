@@ -17,17 +17,8 @@ from math import gcd, lcm
 from typing import Any, NoReturn
 
 from matgrad.derivation.values import apply, is_one, number, text, with_operands
-from matgrad.index_notation.expressions import (
-    ONE,
-    Colors,
-    Expression,
-    Factor,
-    TooLongError,
-    as_expression,
-    of,
-    product,
-    total,
-)
+from matgrad.index_notation.expressions import ONE, Expression, Factor, TooLongError, as_expression, of, product, total
+from matgrad.index_notation.indices import Colors
 from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import Shape, Size, size_name
 

@@ -10,21 +10,15 @@ from matgrad.index_notation.expressions import (
     ONE,
     ZERO,
     Change,
-    Colors,
     Condition,
     Expression,
-    Index,
-    Indices,
     Powers,
-    Reversed,
-    checked_name,
-    color,
     monomial_key,
     monomial_shape,
     of,
-    opposite,
     product,
 )
+from matgrad.index_notation.indices import Colors, Index, Indices, Reversed, checked_name, color, opposite
 
 
 class Step(Condition):
@@ -40,6 +34,10 @@ class Step(Condition):
         """The condition with the shape of e."""
         return f"[{self.argument.shape(colors)}{self.relation}0]"
 
+    def inside(self) -> tuple[Expression]:
+        """e"""
+        return (self.argument,)
+
     def mapped(self, change: Change) -> Expression:
         """[e ≥ 0] for another e."""
         return step(change(self.argument))
@@ -54,6 +52,14 @@ class Step(Condition):
                 return product((g, p) for g, p in powers.items() if g is not self)
             if (a + b).is_positive:
                 return product((g, p) for g, p in powers.items() if g not in (self, f)) * (of(self) + of(f) - 1)
+        return None
+
+    def counted(self, k: Index) -> Expression | None:
+        """Σ_k [e_k ≥ max_l e_l] = 1, except where two are the greatest"""
+        for f in self.argument.factors():
+            c = self.argument.terms.get(((f, Fraction(1)),), Fraction(0))
+            if c < 0 and f.is_greatest(k, self.argument.scaled(-1 / c) + of(f)):
+                return ONE
         return None
 
 

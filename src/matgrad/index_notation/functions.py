@@ -17,19 +17,17 @@ from matgrad.index_notation.expressions import (
     ONE,
     ZERO,
     Change,
-    Colors,
+    Entry,
     Expression,
     Factor,
-    Index,
     Monomial,
     UndefinedError,
     as_expression,
-    checked_name,
     multiplied,
-    new_index,
     of,
     total,
 )
+from matgrad.index_notation.indices import Colors, Index, checked_name, new_index
 from matgrad.index_notation.powers import PI, Base, Constant, parts, power, prime_factors
 from matgrad.index_notation.sums import summed
 
@@ -68,6 +66,10 @@ class Applied(Factor):
     def shape(self, colors: Colors) -> str:
         """f with the shape of e."""
         return f"{self.function.name}({self.argument.shape(colors)})"
+
+    def inside(self) -> tuple[Expression]:
+        """e"""
+        return (self.argument,)
 
     def mapped(self, change: Change) -> Expression:
         """f of another expression."""
@@ -175,9 +177,20 @@ class Maximum(Factor):
         """The shape of e, with the size for k."""
         return f"max({self.argument.shape({**colors, self.index: self.index.size})})"
 
+    def inside(self) -> tuple[Expression]:
+        """e"""
+        return (self.argument,)
+
     def mapped(self, change: Change) -> Expression:
         """The maximum of another expression."""
         return maximum(lambda k: change(self.argument.substituted({self.index: k})), self.index.size)
+
+    def is_greatest(self, k: Index, e: Expression) -> bool:
+        """Whether this is max_k e, for an analytic e_k with entries that no other e_l has."""
+        entries = [f for f in e.inner() if isinstance(f, Entry) and not f.is_unit]
+        shared = {f.name for f in entries if k not in f.indices}
+        is_own = e.is_analytic and any(f.name not in shared for f in entries)
+        return is_own and k.size == self.index.size and self.argument == e.substituted({k: self.index})
 
     def derivative(self, variable: Factor) -> Expression:
         """Σ_k [e_k ≥ max]·∂e_k/∂x / Σ_k [e_k ≥ max], except where two that are not always equal are the greatest

@@ -13,7 +13,6 @@ from functools import cached_property
 from matgrad.index_notation.expressions import (
     ZERO,
     Change,
-    Colors,
     Expression,
     Factor,
     Monomial,
@@ -26,6 +25,7 @@ from matgrad.index_notation.expressions import (
     of,
     product,
 )
+from matgrad.index_notation.indices import Colors
 
 MOST = 100  # the greatest natural exponent of a sum that is expanded
 
@@ -123,6 +123,10 @@ class Base(Factor):
     def shape(self, colors: Colors) -> str:
         """The shape of the sum."""
         return f"({self.expression.shape(colors)})"
+
+    def inside(self) -> tuple[Expression]:
+        """The sum."""
+        return (self.expression,)
 
     def mapped(self, change: Change) -> Expression:
         """Another sum."""

@@ -15,25 +15,22 @@ from math import factorial, prod
 
 from matgrad.index_notation.expressions import (
     Change,
-    Colors,
     Delta,
     Expression,
     Factor,
-    Index,
     Monomial,
-    Reversed,
     UndefinedError,
     is_natural,
     monomial_key,
     monomial_shape,
     multiplied,
-    new_index,
     of,
     product,
     size,
     substituted,
     total,
 )
+from matgrad.index_notation.indices import Colors, Index, Reversed, new_index
 from matgrad.index_notation.powers import Base
 
 Bound = frozenset[Index]  # the indices of a sum
@@ -58,6 +55,10 @@ class Sum(Factor):
         """New indices, and what is summed over them."""
         new = {i: new_index(i.size) for i in self.bound}
         return frozenset(new.values()), substituted(self.body, new)
+
+    def inside(self) -> tuple[Expression]:
+        """m"""
+        return (product(self.body),)
 
     def mapped(self, change: Change) -> Expression:
         """The sum of another expression."""
@@ -90,6 +91,9 @@ def _closed_term(bound: Bound, m: Monomial) -> Expression:
             opened = [f.opened() for _ in range(int(p))]
             body = multiplied([product(others), *(e for _, e in opened)])
             return summed_over(bound.union(*(indices for indices, _ in opened)), body)
+        own = bound & f.free
+        if len(own) == 1 and not any(own & g.free for g, _ in others) and (found := f.counted(*own)) is not None:
+            return summed_over(bound - own, product(others) * found)
     for k in bound:  # Σ_k e(k) = Σ_k e(N + 1 - k)
         if Reversed(k).name in monomial_key(m):
             turned = substituted(m, {k: Reversed(k)})

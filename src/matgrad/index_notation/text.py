@@ -8,19 +8,9 @@ from typing import Any
 
 from matgrad.foundation.notation import function_symbol, parenthesized, symbol
 from matgrad.index_notation.conditions import Flag, Order, Step
-from matgrad.index_notation.expressions import (
-    Delta,
-    Entry,
-    Expression,
-    Factor,
-    Index,
-    Label,
-    Monomial,
-    Reversed,
-    is_natural,
-    monomial_key,
-)
+from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Monomial, is_natural, monomial_key
 from matgrad.index_notation.functions import Applied, Maximum
+from matgrad.index_notation.indices import Index, Label, Reversed
 from matgrad.index_notation.powers import Base
 from matgrad.index_notation.sums import Sum
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.conditions import Flag, Order, Step
-from matgrad.index_notation.expressions import Condition, Delta, Entry, Expression, Factor, Index, Label, Reversed
+from matgrad.index_notation.expressions import Condition, Delta, Entry, Expression, Factor
 from matgrad.index_notation.functions import INFINITE, Applied, Maximum
+from matgrad.index_notation.indices import Index, Label, Reversed
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
 

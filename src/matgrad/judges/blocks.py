@@ -14,7 +14,7 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from matgrad import layers
-from matgrad.index_notation.expressions import FIRST, Index, divided, joined
+from matgrad.index_notation.indices import FIRST, Index, divided, joined
 from matgrad.inspection.equations import assignment
 from matgrad.inspection.verdicts import Check, feedforward_values, origin_of
 from matgrad.judges.definitions import ArbitraryActivation

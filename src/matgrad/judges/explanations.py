@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from matgrad.foundation.notation import document, escape, words
-from matgrad.index_notation.expressions import FIRST, Entry, Expression, Factor, Index, is_equal, new_index
+from matgrad.index_notation.expressions import Entry, Expression, Factor, is_equal
+from matgrad.index_notation.indices import FIRST, Index, new_index
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
 from matgrad.inspection.equations import Equation

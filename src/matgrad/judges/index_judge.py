@@ -16,18 +16,8 @@ from typing import Any, TypeVar
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.numbers import as_number
 from matgrad.index_notation import functions
-from matgrad.index_notation.expressions import (
-    FIRST,
-    Entry,
-    Expression,
-    Factor,
-    Index,
-    is_equal,
-    joined,
-    new_index,
-    of,
-    total,
-)
+from matgrad.index_notation.expressions import Entry, Expression, Factor, is_equal, of, total
+from matgrad.index_notation.indices import FIRST, Index, joined, new_index
 from matgrad.index_notation.rules import folded
 from matgrad.index_notation.sums import summed
 from matgrad.inspection.verdicts import Check, suffixed

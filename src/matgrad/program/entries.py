@@ -14,9 +14,10 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from matgrad.backends import register_matrix_type
 from matgrad.backends.base import Backend, RecordingError
 from matgrad.foundation.callers import is_asked_by_user
-from matgrad.index_notation.expressions import Entry, Expression, Index, index, multiplied, of
+from matgrad.index_notation.expressions import Entry, Expression, multiplied, of
 from matgrad.index_notation.expressions import size as size_of
 from matgrad.index_notation.functions import arbitrary, exact
+from matgrad.index_notation.indices import Index, index
 from matgrad.index_notation.text import text
 from matgrad.program.operations import COMPOSED, ROWS
 from matgrad.program.program import Value, in_order

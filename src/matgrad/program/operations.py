@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from matgrad import matrix_operations as table
 from matgrad.foundation.notation import function_symbol
 from matgrad.index_notation.conditions import step
-from matgrad.index_notation.expressions import FIRST, Expression, Index, delta, divided, joined
+from matgrad.index_notation.expressions import Expression, delta
 from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, tanh
+from matgrad.index_notation.indices import FIRST, Index, divided, joined
 from matgrad.index_notation.sums import summed
 from matgrad.matrix_operations import column_repeat, hadamard, reciprocal, row_repeat
 from matgrad.program.scalars import as_function, letters

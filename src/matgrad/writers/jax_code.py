@@ -16,8 +16,10 @@ import numpy as np
 from matgrad.index_notation.expressions import ONE, is_equal
 from matgrad.writers.operations import OPERATIONS, cat, cumsum, einsum, flip
 from matgrad.writers.sizes import Atoms, Size, UnsupportedError
+from matgrad.writers.slots import axis, keys
 from matgrad.writers.subjects import Code, RefutedError, Run, by_name, parameters
-from matgrad.writers.tensors import Part, Tensor, axis, gradient, keys, lift, positions, sliced, symbols
+from matgrad.writers.tensors import Tensor, gradient, lift, positions, symbols
+from matgrad.writers.views import Part, sliced
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -4,166 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from matgrad.index_notation import functions
-from matgrad.index_notation.conditions import order, positive
-from matgrad.index_notation.expressions import (
-    Expression,
-    Index,
-    Label,
-    as_expression,
-    delta,
-    multiplied,
-    new_index,
-    opposite,
-)
-from matgrad.index_notation.functions import cos, erf, exp, log, sin, sqrt, tanh
+from matgrad.index_notation.conditions import order
+from matgrad.index_notation.expressions import Expression
+from matgrad.index_notation.functions import exp, log, sqrt
+from matgrad.index_notation.indices import new_index, opposite
 from matgrad.index_notation.sums import summed_over
+from matgrad.writers.functions import COMPARISONS, FUNCTIONS, by_sign, clamp, elementwise, gelu, softplus
+from matgrad.writers.labels import gather, index_add, one_hot, scattered, taken
 from matgrad.writers.sizes import Question, ShapeError, Size, UnsupportedError, asked, atoms_of, shown
-from matgrad.writers.tensors import (
-    MINUS_INFINITY,
-    Part,
-    Tensor,
-    axis,
-    broadcast,
-    counted,
-    greatest,
-    index,
-    indices,
-    keys,
-    lift,
-)
+from matgrad.writers.slots import axis, counted, index
+from matgrad.writers.tensors import MINUS_INFINITY, Tensor, greatest, lift
+from matgrad.writers.views import Part
 
-HALF = Fraction(1, 2)
 SMALL = 1e-6  # an ε that only keeps from dividing by 0
-
-
-# -- functions of numbers ------------------------------------------------------------------------
-
-
-def sign(e: Expression) -> Expression:
-    """[e > 0] - [-e > 0]"""
-    return positive(e) - positive(-e)
-
-
-def sigmoid(e: Expression) -> Expression:
-    """1 / (1 + e^-x)"""
-    return 1 / (1 + exp(-e))
-
-
-def softplus(e: Expression) -> Expression:
-    """log(1 + e^x)"""
-    return log(1 + exp(e))
-
-
-def clipped(e: Expression, low: Any, high: Any) -> Expression:
-    """The number between two others that is the nearest."""
-    e = e if low is None else greatest(e, low)
-    return e if high is None else -greatest(-e, -high)
-
-
-FUNCTIONS: dict[str, Callable[[Expression], Expression]] = {
-    "exp": exp,
-    "log": log,
-    "erf": erf,
-    "sin": sin,
-    "cos": cos,
-    "tanh": tanh,
-    "sqrt": sqrt,
-    "sigmoid": sigmoid,
-    "abs": lambda e: e * sign(e),
-    "sign": sign,
-    "neg": lambda e: -e,
-    "square": lambda e: e * e,
-    "rsqrt": lambda e: e**-HALF,
-    "reciprocal": lambda e: 1 / e,
-    "expm1": lambda e: exp(e) - 1,
-    "log1p": lambda e: log(1 + e),
-    "log2": lambda e: log(e) / log(as_expression(2)),
-    "exp2": lambda e: exp(e * log(as_expression(2))),
-    "erfc": lambda e: 1 - erf(e),
-    "sinh": lambda e: (exp(e) - exp(-e)) / 2,
-    "cosh": lambda e: (exp(e) + exp(-e)) / 2,
-    "relu": lambda e: e * positive(e),
-    "relu6": lambda e: clipped(e, as_expression(0), as_expression(6)),
-    "silu": lambda e: e * sigmoid(e),
-    "mish": lambda e: e * tanh(softplus(e)),
-    "softsign": lambda e: e / (1 + e * sign(e)),
-    "logsigmoid": lambda e: -softplus(-e),
-    "hardsigmoid": lambda e: clipped(e / 6 + HALF, as_expression(0), as_expression(1)),
-    "hardswish": lambda e: e * clipped(e / 6 + HALF, as_expression(0), as_expression(1)),
-    "logical_not": lambda e: 1 - e,
-}
-
-
-def elementwise(f: Callable[[Expression], Expression]) -> Callable[..., Tensor]:
-    """f, entry by entry."""
-    return lambda x: lift(x).map(f)
-
-
-def by_sign(x: Any, f: Callable[..., Expression], *others: Any) -> Tensor:
-    """f(x, [x > 0], …), entry by entry"""
-    return lift(x).map(lambda e, *more: f(e, positive(e), *more), *others)
-
-
-def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x·Φ(x), or its approximation by tanh"""
-    if approximate == "none":
-        return x.map(lambda e: e * (1 + erf(e / sqrt(as_expression(2)))) / 2)
-    c = functions.exact(math.sqrt(2 / math.pi))
-    return x.map(lambda e: e * (1 + tanh(c * (e + functions.exact(0.044715) * e * e * e))) / 2)
-
-
-def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """Between two numbers."""
-    x = lift(x) if min is None else lift(x).map(greatest, min)
-    return x if max is None else -(-x).map(greatest, -lift(max))
-
-
-# -- conditions ----------------------------------------------------------------------------------
-
-
-def compared(
-    x: Any, y: Any, f: Callable[[Expression], Expression], of_indices: Callable[[Index, Index], Any]
-) -> Tensor:
-    """Whether x - y is what f says, or, of labels and positions, what is said of indices."""
-    a, b = lift(x), lift(y)
-    if not a.is_index and not b.is_index:
-        return a.map(lambda p, q: f(p - q), b, is_bool=True)
-    if a.is_index and b.is_index:
-        dims = broadcast(a.dims, b.dims)
-        found = of_indices(*(t.data[()] for t in (a, b)))
-        return Tensor(dims, dict.fromkeys(keys(dims), found), is_bool=True)
-    number, place = (b, a.data[()]) if a.is_index else (a, b.data[()])
-    c = None if number.scalar is None else number.scalar.constant
-    if c is None or c >= 0 or not isinstance(place, Label):
-        raise UnsupportedError("a comparison of labels or positions with numbers")
-    return Tensor((a if a.is_index else b).dims, {(): f(as_expression(1 if a.is_index else -1))}, is_bool=True)
-
-
-def same(i: Index, j: Index) -> Expression:
-    """[i = j]"""
-    if i.size != j.size:
-        raise ShapeError(f"positions below {i.size} and {j.size} are compared")
-    return delta(i, j)
-
-
-def not_zero(e: Expression) -> Expression:
-    """[e > 0] + [-e > 0]"""
-    return positive(e) + positive(-e)
-
-
-COMPARISONS: dict[str, Callable[[Any, Any], Tensor]] = {
-    "gt": lambda x, y: compared(x, y, positive, lambda i, j: order(j, i, 1)),
-    "lt": lambda x, y: compared(x, y, lambda e: positive(-e), lambda i, j: order(i, j, 1)),
-    "ge": lambda x, y: compared(x, y, lambda e: 1 - positive(-e), lambda i, j: order(j, i, 0)),
-    "le": lambda x, y: compared(x, y, lambda e: 1 - positive(e), lambda i, j: order(i, j, 0)),
-    "eq": lambda x, y: compared(x, y, lambda e: 1 - not_zero(e), same),
-    "ne": lambda x, y: compared(x, y, not_zero, lambda i, j: 1 - same(i, j)),
-}
 
 
 def finite_or_not(x: Any) -> Any:
@@ -320,90 +176,6 @@ def norm_above(x: Tensor, p: Any, dim: Any, eps: Any, keepdim: bool = False) -> 
         asked(Question(f"norms > {eps:g}", True, lambda sizes: True))
         return norm(x, p, dim, keepdim)
     return clamp(norm(x, p, dim, keepdim), eps)
-
-
-# -- labels --------------------------------------------------------------------------------------
-
-
-def label(t: Tensor) -> Index:
-    """The index that the entries of a tensor of labels or positions are."""
-    if not t.is_index:
-        raise UnsupportedError('indexing with a tensor that does not have labels: give its range, such as t="N < K"')
-    return t.data[()]
-
-
-def one_hot(t: Tensor, number: Any = -1) -> Tensor:
-    """[t_i = k]"""
-    k = label(t.unsqueeze(-1))
-    dims = (*t.dims, (k.size,))
-    if isinstance(number, Size) and number.atoms != (k.size,):
-        raise ShapeError(f"one_hot of labels below {k.size} with {number} classes")
-    return Tensor(dims, {(): same(k, index(dims, (0, 0)))})
-
-
-def _axis_index(x: Tensor, d: int) -> Index:
-    """The index of a dimension that labels can stand for."""
-    if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str):
-        raise UnsupportedError(f"labels for a size {Size(x.dims[d])}")
-    return index(x.dims, (len(x.dims) - 1 - d, 0))
-
-
-def _labeled(k: Index, t: Tensor) -> Index:
-    """The label for an index of the same size."""
-    if label(t).size != k.size:
-        raise ShapeError(f"labels below {label(t).size} for a size {k.size}")
-    return label(t)
-
-
-def gather(x: Tensor, dim: int, t: Tensor) -> Tensor:
-    """x_ij with t_ij for an index"""
-    d = axis(x.dims, dim)
-    others = [x.dims[i] == t.dims[i] for i in range(len(x.dims)) if i != d] if len(t.dims) == len(x.dims) else [False]
-    if not all(others):
-        raise UnsupportedError(f"gather from {shown(x.dims)} with labels {shown(t.dims)}")
-    k = _axis_index(x, d)
-    return Tensor(t.dims, {key: e.substituted({k: _labeled(k, t)}) for key, e in x.data.items()})
-
-
-def taken(x: Tensor, labels: Sequence[Tensor]) -> Tensor:
-    """x[t, …], with labels or positions for its first dimensions"""
-    rest, dims = x.dims[len(labels) :], broadcast(*(t.dims for t in labels))
-    wide = [t.reshape(*t.sizes, *[1] * len(rest)) for t in labels]
-    ks = [_axis_index(x, d) for d in range(len(labels))]
-    names = {k: _labeled(k, t) for k, t in zip(ks, wide, strict=True)}
-    return Tensor((*dims, *rest), {key: e.substituted(names) for key, e in x.data.items()})
-
-
-def put(x: Tensor, labels: Sequence[Tensor], value: Tensor) -> Tensor:
-    """x with x[t, …] = v, where a position is among the labels, so that no entry is put twice"""
-    dims, rest = broadcast(*(t.dims for t in labels)), x.dims[len(labels) :]
-    rows = {i: new_index(i.size) for i in indices(dims)}
-    places = [label(t).at(rows) for t in labels]
-    if rest or len(dims) != 1 or not any(i in places for i in rows.values()):
-        raise UnsupportedError(f"an assignment at labels {' and '.join(shown(t.dims) for t in labels)}")
-    hot = multiplied(same(p, _axis_index(x, d)) for d, p in enumerate(places))
-    new = value.broadcast_to(dims).data[()].substituted(rows)
-    here, there = (summed_over(rows.values(), e) for e in (hot, hot * new))
-    return x.map(lambda e: e * (1 - here) + there)
-
-
-def scattered(x: Tensor, dim: int, t: Tensor, source: Any, add: bool) -> Tensor:
-    """x with entries of a source put, or added, at labels"""
-    d = axis(x.dims, dim)
-    if len(t.dims) != len(x.dims) or t.dims[d]:
-        raise UnsupportedError(f"scatter to {shown(x.dims)} at labels {shown(t.dims)}")
-    k = _axis_index(x, d)
-    hot = Tensor(broadcast(t.dims, x.dims), {(): same(_labeled(k, t), k)})
-    return x + hot * source if add else x * (1 - hot) + hot * source
-
-
-def index_add(x: Tensor, dim: int, t: Tensor, source: Tensor, alpha: Any = 1) -> Tensor:
-    """x_k + Σ_i [t_i = k]·s_i"""
-    d, n = axis(x.dims, dim), len(x.dims)
-    hot = one_hot(t).swapped().reshape(*x.sizes[d : d + 1], *t.sizes, *[1] * (n - 1 - d))
-    if len(t.dims) != 1 or source.dims != (*x.dims[:d], t.dims[0], *x.dims[d + 1 :]):
-        raise ShapeError(f"index_add of {shown(source.dims)} to {shown(x.dims)} at {shown(t.dims)}")
-    return x + (hot * source.unsqueeze(d)).sum(d + 1) * alpha
 
 
 # -- shapes --------------------------------------------------------------------------------------

@@ -18,9 +18,10 @@ from matgrad.index_notation.expressions import Entry, Expression, UndefinedError
 from matgrad.writers import texts
 from matgrad.writers.samples import Samples, g_name
 from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
+from matgrad.writers.slots import Key, indices, keys
 from matgrad.writers.specifications import Specification, SumRule, specification, sum_rules, under
 from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
-from matgrad.writers.tensors import Key, Tensor, gradient, indices, keys, summed_to, symbols
+from matgrad.writers.tensors import Tensor, gradient, summed_to, symbols
 from matgrad.writers.verdicts import Formula, Place, Verdict
 
 # what code raises where it is wrong, or where symbols cannot stand for numbers

@@ -22,6 +22,19 @@ class UnsupportedError(Exception):
     """An operation that has no counterpart in index notation."""
 
 
+class OrderError(UnsupportedError):
+    """Sizes that are not in the order in which code splits them."""
+
+
+class DivisionError(UnsupportedError):
+    """What needs a size that is a number of parts of another one; `is_last` if they are the last ones, or None."""
+
+    def __init__(self, what: str, size: Atom, count: int, is_last: bool | None = None) -> None:
+        example = f"K*{count}" if is_last else f"{count}*K"
+        super().__init__(f"{what}: give the size as a product, such as '{example}'")
+        self.size, self.count, self.is_last = size, count, is_last
+
+
 class ShapeError(Exception):
     """What fails, or means something else, unless two named sizes happen to be equal."""
 
@@ -93,11 +106,17 @@ class Size:
         return Size((other, *self.atoms)) if _is_count(other) else self._other("__rmul__", other)
 
     def __floordiv__(self, other: Any) -> Size:
-        atoms = list(self.atoms)
-        for a in atoms_of(other):
-            if a not in atoms:
+        atoms, wanted = list(self.atoms), atoms_of(other)
+        count = math.prod(a for a in wanted if isinstance(a, int))
+        for name in (a for a in wanted if isinstance(a, str)):
+            if name not in atoms:
                 raise UnsupportedError(f"{self} // {other}: give the size as a product, such as '{other}*K'")
-            atoms.remove(a)
+            atoms.remove(name)
+        for i, a in enumerate(atoms):
+            if isinstance(a, int):
+                atoms[i], count = a // math.gcd(a, count), count // math.gcd(a, count)
+        if count > 1:
+            raise DivisionError(f"{self} // {other}", self.names[0] if self.names else 1, count)
         return Size(atoms)
 
     def __mod__(self, other: Any) -> int:

@@ -14,7 +14,8 @@ from matgrad.index_notation.expressions import Entry, Expression, Factor
 from matgrad.index_notation.sums import Sum, summed_over
 from matgrad.index_notation.values import Array
 from matgrad.writers.sizes import Atom, Dims, Size, UnsupportedError
-from matgrad.writers.tensors import counted, entry_name, keys, places, symbols
+from matgrad.writers.slots import counted, keys
+from matgrad.writers.tensors import entry_name, places, symbols
 
 KIND = re.compile(r"(?P<equal>=)?(?P<dims>[\w\s*·]*?)\s*(?P<kind>\?|>\s*0|<\s*\w+)?")
 SUM = re.compile(r"(?:Σ|sum)_(?P<size>\w+)\s*=\s*(?P<value>-?\d+(?:/\d+)?)")

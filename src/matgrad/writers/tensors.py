@@ -7,106 +7,31 @@ counts. The slot (d, k) is atom k of dimension d, counted from the right, so tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import product as combinations
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from matgrad.index_notation.conditions import Flag, positive
-from matgrad.index_notation.expressions import (
-    Entry,
-    Expression,
-    Index,
-    Label,
-    as_expression,
-    new_index,
-    of,
-    total,
-)
+from matgrad.index_notation.expressions import Entry, Expression, as_expression, of, total
 from matgrad.index_notation.functions import INFINITE, exact, exp, log, maximum
+from matgrad.index_notation.indices import Index, Label, new_index
 from matgrad.index_notation.sums import summed_over
 from matgrad.index_notation.values import Array, evaluate
 from matgrad.writers.sizes import (
-    MOST_PARTS,
     Atom,
     Atoms,
     Dims,
-    Question,
     ShapeError,
     Size,
     UnsupportedError,
-    asked,
     atoms_of,
     shown,
 )
+from matgrad.writers.slots import Key, atom, axis, broadcast, counted, index, indices, keys, slots
+from matgrad.writers.views import permutation, reshaping, transposition, unsqueezing
 
-Slot = tuple[int, int]
-Key = tuple[int, ...]  # numbers for the counted slots
 MINUS_INFINITY = -1e4  # numbers from here on downwards stand for it, where entries are masked
-
-
-def slots(dims: Sequence[Atoms]) -> list[Slot]:
-    """All slots, from left to right."""
-    return [(len(dims) - 1 - i, k) for i, dim in enumerate(dims) for k in range(len(dim))]
-
-
-def atom(dims: Sequence[Atoms], s: Slot) -> Atom:
-    """The atom in a slot."""
-    return dims[len(dims) - 1 - s[0]][s[1]]
-
-
-def counted(dims: Sequence[Atoms]) -> list[Slot]:
-    """The slots of numbers."""
-    return [s for s in slots(dims) if isinstance(atom(dims, s), int)]
-
-
-def index(dims: Sequence[Atoms], s: Slot) -> Index:
-    """The index of a slot with a name."""
-    return Index(f"d{s[0]}.{s[1]}", str(atom(dims, s)))
-
-
-def named(dims: Sequence[Atoms]) -> list[Slot]:
-    """The slots of names."""
-    return [s for s in slots(dims) if isinstance(atom(dims, s), str)]
-
-
-def indices(dims: Sequence[Atoms]) -> list[Index]:
-    """The indices of a shape."""
-    return [index(dims, s) for s in named(dims)]
-
-
-def keys(dims: Sequence[Atoms]) -> list[Key]:
-    """All numbers for the counted slots."""
-    counts = [atom(dims, s) for s in counted(dims)]
-    if any(isinstance(n, int) and n > MOST_PARTS for n in counts):
-        raise UnsupportedError(f"{shown(dims)}: name sizes above {MOST_PARTS}")
-    return list(combinations(*(range(int(n)) for n in counts)))
-
-
-def broadcast(*shapes: Sequence[Atoms]) -> Dims:
-    """The shape to which all of them are broadcast."""
-    n, found = max(map(len, shapes)), []
-    for d in range(n):
-        dim: Atoms = ()
-        for dims in shapes:
-            own = dims[len(dims) - n + d] if len(dims) - n + d >= 0 else ()
-            if own and dim and own != dim:
-                both = " and ".join(map(shown, shapes))
-                if sorted(map(str, own)) == sorted(map(str, dim)):
-                    raise UnsupportedError(f"shapes {both}, which have the same sizes in another order")
-                raise ShapeError(f"shapes {both} do not match unless {Size(dim)} = {Size(own)}")
-            dim = own or dim
-        found.append(dim)
-    return tuple(found)
-
-
-def axis(dims: Sequence[Atoms], d: Any, more: int = 0) -> int:
-    """The dimension d of a shape, counted from the left; with `more` dimensions than it has."""
-    n = len(dims) + more
-    if not isinstance(d, int) or not -n <= d < max(n, 1):
-        raise ShapeError(f"dimension {d} of {shown(dims)}")
-    return d % n if n else 0
 
 
 class Tensor:
@@ -382,185 +307,3 @@ def gradient(x: Tensor, ys: Sequence[Tensor], gs: Sequence[Tensor]) -> Tensor:
                 terms.append(summed_over(indices(y.dims), slope * g.data[k]) if slope else slope)
         data[key] = total(terms).substituted({v: i for i, v in new.items()})
     return Tensor(x.dims, data)
-
-
-# -- views: `get` shows the entries of a tensor, and `put` is the tensor with other entries in the view -------------
-
-
-class Moved(NamedTuple):
-    """Other dimensions, where the slot s of the old ones is where[s]."""
-
-    old: Dims
-    dims: Dims
-    where: dict[Slot, Slot]
-
-    def get(self, t: Tensor) -> Tensor:
-        names = {index(self.old, s): index(self.dims, self.where[s]) for s in named(self.old)}
-        new = counted(self.dims)
-        order = [new.index(self.where[s]) for s in counted(self.old)]
-        data = {}
-        for key, e in t.data.items():
-            moved = dict(zip(order, key, strict=True))
-            data[tuple(moved[n] for n in range(len(new)))] = (
-                e.at(names) if isinstance(e, Index) else e.substituted(names)
-            )
-        return Tensor(self.dims, data, t.is_bool)
-
-    def put(self, t: Tensor, value: Tensor) -> Tensor:
-        return Moved(self.dims, self.old, {new: old for old, new in self.where.items()}).get(value)
-
-
-class Part(NamedTuple):
-    """Parts start, …, stop - 1 in a counted slot."""
-
-    slot: Slot
-    start: int
-    stop: int
-
-    def dims(self, old: Dims) -> Dims:
-        """The shape of the view."""
-        d = len(old) - 1 - self.slot[0]
-        k, n = self.slot[1], self.stop - self.start
-        return (*old[:d], (*old[d][:k], *((n,) if n > 1 else ()), *old[d][k + 1 :]), *old[d + 1 :])
-
-    def _where(self, old: Dims) -> dict[Slot, Slot]:
-        """The slots of what is left if the slot is no longer there."""
-        d, k = self.slot
-        return {s: (d, s[1] - 1) if s[0] == d and s[1] > k else s for s in slots(old) if s != self.slot}
-
-    def get(self, t: Tensor) -> Tensor:
-        at, dims = counted(t.dims).index(self.slot), self.dims(t.dims)
-        data = {k: e for k, e in t.data.items() if self.start <= k[at] < self.stop}
-        if self.stop - self.start > 1:
-            return Tensor(dims, {(*k[:at], k[at] - self.start, *k[at + 1 :]): e for k, e in data.items()}, t.is_bool)
-        names = {index(t.dims, s): index(dims, new) for s, new in self._where(t.dims).items() if s in named(t.dims)}
-        return Tensor(dims, {(*k[:at], *k[at + 1 :]): e.substituted(names) for k, e in data.items()}, t.is_bool)
-
-    def put(self, t: Tensor, value: Tensor) -> Tensor:
-        at = counted(t.dims).index(self.slot)
-        if self.stop - self.start > 1:
-            data = {(*k[:at], k[at] + self.start, *k[at + 1 :]): e for k, e in value.data.items()}
-        else:
-            where = self._where(t.dims)
-            names = {index(value.dims, new): index(t.dims, s) for s, new in where.items() if s in named(t.dims)}
-            data = {(*k[:at], self.start, *k[at:]): e.substituted(names) for k, e in value.data.items()}
-        return Tensor(t.dims, {**t.data, **data}, t.is_bool)
-
-
-class Expanded(NamedTuple):
-    """Repeated to a shape."""
-
-    dims: Dims
-
-    def get(self, t: Tensor) -> Tensor:
-        return t.broadcast_to(self.dims)
-
-    def put(self, t: Tensor, value: Tensor) -> Tensor:
-        """Not done, as entries would be written several times."""
-        raise UnsupportedError("an assignment to an expanded tensor")
-
-
-View = Moved | Part | Expanded
-
-
-def reshaping(dims: Dims, target: Sequence[Any]) -> Moved:
-    """Splits and merges of sizes in their order; sizes of 1 come and go, and -1 is what is left."""
-    flat = [(s, atom(dims, s)) for s in slots(dims)]
-    wanted = [None if isinstance(n, int) and n == -1 else atoms_of(n) for n in target]
-    what = f"view of {shown(dims)} as ({', '.join(map(str, target))})"
-    rest = [a for _, a in flat]
-    for a in (a for w in wanted for a in w or ()):
-        if a not in rest:
-            raise ShapeError(what) if isinstance(a, str) or not rest else UnsupportedError(what)
-        rest.remove(a)
-    if rest and None not in wanted:
-        raise ShapeError(what)
-    new: list[Atoms] = []
-    where: dict[Slot, Slot] = {}
-    for i, w in enumerate(wanted):
-        at = len(where)
-        part = flat[at : at + (len(rest) if w is None else len(w))]
-        if w is not None and sorted(map(str, w)) != sorted(str(a) for _, a in part):
-            raise UnsupportedError(f"{what}: sizes in another order")
-        new.append(tuple(a for _, a in part))
-        where |= {s: (len(wanted) - 1 - i, k) for k, (s, _) in enumerate(part)}
-    return Moved(dims, tuple(new), where)
-
-
-def permutation(dims: Dims, order: Iterable[int]) -> Moved:
-    """The dimensions in another order."""
-    places, n = [axis(dims, d) for d in order], len(dims)
-    if sorted(places) != list(range(n)):
-        raise ShapeError(f"the order {places} of {shown(dims)}")
-    where = {(n - 1 - old, k): (n - 1 - new, k) for new, old in enumerate(places) for k in range(len(dims[old]))}
-    return Moved(dims, tuple(dims[d] for d in places), where)
-
-
-def transposition(dims: Dims, a: int, b: int) -> Moved:
-    """Two dimensions in the other order."""
-    order = list(range(len(dims)))
-    a, b = axis(dims, a), axis(dims, b)
-    order[a], order[b] = order[b], order[a]
-    return permutation(dims, order)
-
-
-def unsqueezing(dims: Dims, d: int) -> Moved:
-    """A new dimension of size 1."""
-    sizes, d = [Size(dim) for dim in dims], axis(dims, d, 1)
-    return reshaping(dims, [*sizes[:d], 1, *sizes[d:]])
-
-
-def squeezing(dims: Dims, d: Any) -> Moved:
-    """Without a dimension if its size is 1, or without all those."""
-    chosen = [axis(dims, x) for x in (d if isinstance(d, tuple | list) else [d])] if d is not None else range(len(dims))
-    for i in chosen:
-        if dims[i]:
-            asked(Question(f"{Size(dims[i])} = 1", False, lambda sizes, i=i: Size(dims[i]).value(sizes) != 1))  # type: ignore[misc]
-    return reshaping(dims, [Size(dim) for i, dim in enumerate(dims) if i not in chosen or dim])
-
-
-def sliced(dims: Dims, d: int, s: slice) -> Part | None:
-    """A slice of a dimension with a number of parts; None if it is all of it."""
-    dim = dims[d]
-    if s.step not in (None, 1):
-        if dim and dim[-1] == s.step and s.stop is None and (s.start or 0) < s.step:
-            return Part((len(dims) - 1 - d, len(dim) - 1), s.start or 0, (s.start or 0) + 1)
-        raise UnsupportedError(f"every {s.step}th entry of a size {Size(dim)}: give the size as 'K*{s.step}'")
-    if s.start in (None, 0) and (s.stop is None or atoms_of(s.stop) == dim):
-        return None
-    if not dim or not isinstance(dim[0], int):
-        raise UnsupportedError(f"a slice of a size {Size(dim)}: give the size as a product, such as '2*K'")
-    start, stop = part_count(dim, s.start, 0), part_count(dim, s.stop, dim[0])
-    return Part((len(dims) - 1 - d, 0), start, stop)
-
-
-def part_count(dim: Atoms, n: Any, default: int) -> int:
-    """The number of parts that a size n has, of those that a dimension has."""
-    if n is None:
-        return default
-    if n == 0:
-        return 0
-    count, rest = int(dim[0]), dim[1:]
-    if isinstance(n, int) and not rest:
-        return max(n + count if n < 0 else min(n, count), 0)
-    atoms = atoms_of(n)
-    if atoms == dim:
-        return count
-    head = atoms[: len(atoms) - len(rest)]
-    if atoms[len(head) :] != rest or any(isinstance(a, str) for a in head):
-        raise UnsupportedError(f"a slice at {n} of a size {Size(dim)}")
-    return math.prod(int(a) for a in head)
-
-
-def selected(dims: Dims, d: int, number: int) -> Iterator[View]:
-    """Entry `number` of a dimension that is a number, which is no dimension afterwards."""
-    if Size(dims[d]).constant is None or len(dims[d]) > 1:
-        raise UnsupportedError(f"one entry of a size {Size(dims[d])}")
-    count = int(Size(dims[d]))
-    if not -count <= number < count:
-        raise ShapeError(f"entry {number} of a size {count}")
-    if dims[d]:
-        part = Part((len(dims) - 1 - d, 0), number % count, number % count + 1)
-        yield part
-        dims = part.dims(dims)
-    yield reshaping(dims, [Size(dim) for i, dim in enumerate(dims) if i != d])

@@ -5,27 +5,19 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from matgrad.index_notation import text as notation
 from matgrad.index_notation.conditions import Step
-from matgrad.index_notation.expressions import (
-    Condition,
-    Entry,
-    Expression,
-    Factor,
-    Index,
-    UndefinedError,
-    is_equal,
-    product,
-)
-from matgrad.index_notation.functions import Applied, Maximum
-from matgrad.index_notation.powers import Base, parts
+from matgrad.index_notation.expressions import Condition, Entry, Expression, UndefinedError, is_equal, product
+from matgrad.index_notation.functions import Maximum
+from matgrad.index_notation.indices import Index
+from matgrad.index_notation.powers import parts
 from matgrad.index_notation.rules import folded
-from matgrad.index_notation.sums import Sum
-from matgrad.writers.tensors import Key, Tensor, entry_name, indices
+from matgrad.writers.slots import Key, indices
+from matgrad.writers.tensors import Tensor, entry_name
 from matgrad.writers.verdicts import Formula
 
 LIBRARIES = (str(Path(__file__).parent), str(Path(traceback.__file__).parent))
@@ -137,26 +129,13 @@ def is_rounding(e: Expression, a: Expression, b: Expression) -> bool:
     return all(abs(c) <= ROUNDING * scales[m] for m, c in e.terms.items())
 
 
-def inner(e: Expression) -> Iterator[Factor]:
-    """The factors of an expression, also inside others."""
-    for f in e.factors():
-        yield f
-        match f:
-            case Applied() | Step() | Maximum():
-                yield from inner(f.argument)
-            case Base():
-                yield from inner(f.expression)
-            case Sum():
-                yield from inner(product(f.body))
-
-
 def kinks(tensors: Sequence[Tensor]) -> str:
     """Where conditions and maxima change, which is excluded."""
     found = {}
     for t in tensors:
         names = letters(t)
-        for f in (f for e in t.data.values() if isinstance(e, Expression) for f in inner(e)):
-            if isinstance(f, Step) and not any(isinstance(g, Maximum) for g in inner(f.argument)):
+        for f in (f for e in t.data.values() if isinstance(e, Expression) for f in e.inner()):
+            if isinstance(f, Step) and not any(isinstance(g, Maximum) for g in f.argument.inner()):
                 found[f.shape({i: i.size for i in f.free})] = f"{text(f.argument, names)} = 0"
             elif isinstance(f, Maximum):
                 found[f.shape({i: i.size for i in f.free})] = "two are the greatest"

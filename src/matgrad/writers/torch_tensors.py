@@ -14,27 +14,25 @@ from unittest import mock
 
 import torch
 
-from matgrad.writers.operations import OPERATIONS, expanded, flat, full, like, put, taken, where
+from matgrad.writers.labels import put, taken
+from matgrad.writers.operations import OPERATIONS, expanded, flat, full, like, where
 from matgrad.writers.sizes import SCALAR, Atoms, Dims, ShapeError, Size, UnsupportedError, atoms_of, shown
-from matgrad.writers.tensors import (
+from matgrad.writers.slots import axis
+from matgrad.writers.tensors import Tensor, lift, positions, summed_to
+from matgrad.writers.texts import LIBRARIES
+from matgrad.writers.views import (
     Expanded,
     Part,
-    Tensor,
     View,
-    axis,
-    lift,
     part_count,
     permutation,
-    positions,
     reshaping,
     selected,
     sliced,
     squeezing,
-    summed_to,
     transposition,
     unsqueezing,
 )
-from matgrad.writers.texts import LIBRARIES
 
 NAMES = """mul multiply; div true_divide divide truediv; sub subtract; neg negative; abs absolute fabs; clamp clip;
 matmul mm bmm mv dot; outer ger; cat concat concatenate; gt greater; ge greater_equal; lt less; le less_equal;

@@ -1,0 +1,97 @@
+"""Tensors indexed with labels and positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matgrad.index_notation.expressions import multiplied
+from matgrad.index_notation.indices import Index, new_index
+from matgrad.index_notation.sums import summed_over
+from matgrad.writers.functions import same
+from matgrad.writers.sizes import ShapeError, Size, UnsupportedError, shown
+from matgrad.writers.slots import axis, broadcast, index, indices
+from matgrad.writers.tensors import Tensor
+
+# -- labels --------------------------------------------------------------------------------------
+
+
+def label(t: Tensor) -> Index:
+    """The index that the entries of a tensor of labels or positions are."""
+    if not t.is_index:
+        raise UnsupportedError('indexing with a tensor that does not have labels: give its range, such as t="N < K"')
+    return t.data[()]
+
+
+def one_hot(t: Tensor, number: Any = -1) -> Tensor:
+    """[t_i = k]"""
+    k = label(t.unsqueeze(-1))
+    dims = (*t.dims, (k.size,))
+    if isinstance(number, Size) and number.atoms != (k.size,):
+        raise ShapeError(f"one_hot of labels below {k.size} with {number} classes")
+    return Tensor(dims, {(): same(k, index(dims, (0, 0)))})
+
+
+def _axis_index(x: Tensor, d: int) -> Index:
+    """The index of a dimension that labels can stand for."""
+    if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str):
+        raise UnsupportedError(f"labels for a size {Size(x.dims[d])}")
+    return index(x.dims, (len(x.dims) - 1 - d, 0))
+
+
+def _labeled(k: Index, t: Tensor) -> Index:
+    """The label for an index of the same size."""
+    if label(t).size != k.size:
+        raise ShapeError(f"labels below {label(t).size} for a size {k.size}")
+    return label(t)
+
+
+def gather(x: Tensor, dim: int, t: Tensor) -> Tensor:
+    """x_ij with t_ij for an index"""
+    d = axis(x.dims, dim)
+    others = [x.dims[i] == t.dims[i] for i in range(len(x.dims)) if i != d] if len(t.dims) == len(x.dims) else [False]
+    if not all(others):
+        raise UnsupportedError(f"gather from {shown(x.dims)} with labels {shown(t.dims)}")
+    k = _axis_index(x, d)
+    return Tensor(t.dims, {key: e.substituted({k: _labeled(k, t)}) for key, e in x.data.items()})
+
+
+def taken(x: Tensor, labels: Sequence[Tensor]) -> Tensor:
+    """x[t, …], with labels or positions for its first dimensions"""
+    rest, dims = x.dims[len(labels) :], broadcast(*(t.dims for t in labels))
+    wide = [t.reshape(*t.sizes, *[1] * len(rest)) for t in labels]
+    ks = [_axis_index(x, d) for d in range(len(labels))]
+    names = {k: _labeled(k, t) for k, t in zip(ks, wide, strict=True)}
+    return Tensor((*dims, *rest), {key: e.substituted(names) for key, e in x.data.items()})
+
+
+def put(x: Tensor, labels: Sequence[Tensor], value: Tensor) -> Tensor:
+    """x with x[t, …] = v, where a position is among the labels, so that no entry is put twice"""
+    dims, rest = broadcast(*(t.dims for t in labels)), x.dims[len(labels) :]
+    rows = {i: new_index(i.size) for i in indices(dims)}
+    places = [label(t).at(rows) for t in labels]
+    if rest or len(dims) != 1 or not any(i in places for i in rows.values()):
+        raise UnsupportedError(f"an assignment at labels {' and '.join(shown(t.dims) for t in labels)}")
+    hot = multiplied(same(p, _axis_index(x, d)) for d, p in enumerate(places))
+    new = value.broadcast_to(dims).data[()].substituted(rows)
+    here, there = (summed_over(rows.values(), e) for e in (hot, hot * new))
+    return x.map(lambda e: e * (1 - here) + there)
+
+
+def scattered(x: Tensor, dim: int, t: Tensor, source: Any, add: bool) -> Tensor:
+    """x with entries of a source put, or added, at labels"""
+    d = axis(x.dims, dim)
+    if len(t.dims) != len(x.dims) or t.dims[d]:
+        raise UnsupportedError(f"scatter to {shown(x.dims)} at labels {shown(t.dims)}")
+    k = _axis_index(x, d)
+    hot = Tensor(broadcast(t.dims, x.dims), {(): same(_labeled(k, t), k)})
+    return x + hot * source if add else x * (1 - hot) + hot * source
+
+
+def index_add(x: Tensor, dim: int, t: Tensor, source: Tensor, alpha: Any = 1) -> Tensor:
+    """x_k + Σ_i [t_i = k]·s_i"""
+    d, n = axis(x.dims, dim), len(x.dims)
+    hot = one_hot(t).swapped().reshape(*x.sizes[d : d + 1], *t.sizes, *[1] * (n - 1 - d))
+    if len(t.dims) != 1 or source.dims != (*x.dims[:d], t.dims[0], *x.dims[d + 1 :]):
+        raise ShapeError(f"index_add of {shown(source.dims)} to {shown(x.dims)} at {shown(t.dims)}")
+    return x + (hot * source.unsqueeze(d)).sum(d + 1) * alpha
