@@ -19,6 +19,7 @@ from matgrad.index_notation.expressions import (
     product,
 )
 from matgrad.index_notation.indices import Colors, Index, Indices, Reversed, checked_name, color, opposite
+from matgrad.index_notation.positions import Position, least
 
 
 class Step(Condition):
@@ -65,7 +66,21 @@ class Step(Condition):
 
 def step(e: Expression) -> Expression:
     """[e ≥ 0], which does not change with positive factors of e."""
-    return _condition(e, step, lambda e: of(Step(e.scaled(1 / abs(first_coefficient(e))))), at_zero=ONE)
+    return _condition(e, step, _step, at_zero=ONE)
+
+
+def _step(e: Expression) -> Expression:
+    """[e ≥ 0]; of positions it is [i - j ≥ d], or known."""
+    e = e.scaled(1 / abs(first_coefficient(e)))
+    if (low := least(e)) is not None and low >= 0:
+        return ONE
+    if (low := least(-e)) is not None and low > 0:
+        return ZERO
+    d = e.terms.get((), Fraction(0))
+    places = {c: f.index for m, c in e.terms.items() for f, p in m if isinstance(f, Position) and m == ((f, p),)}
+    if len(e.terms) == 2 + bool(d) and places.keys() == {1, -1} and d.denominator == 1:
+        return order(places[Fraction(-1)], places[Fraction(1)], int(-d))
+    return of(Step(e))
 
 
 class Positive(Step):
@@ -135,7 +150,7 @@ class Flag(Condition):
 
 
 class Order(Condition):
-    """[j - i ≥ d], for indices of the same size and a whole number d of 1 or more."""
+    """[j - i ≥ d], for a whole number d of 1 or more."""
 
     def __init__(self, i: Index, j: Index, d: int) -> None:
         self.i, self.j, self.d = i, j, d
@@ -161,12 +176,12 @@ class Order(Condition):
 
 
 def order(i: Index, j: Index, d: int) -> Expression:
-    """[j - i ≥ d], which is 1 - [i - j ≥ 1 - d], and the same of the opposites of i and j, exchanged"""
+    """[j - i ≥ d], which is 1 - [i - j ≥ 1 - d], and the same of their opposites, exchanged, if sizes are equal"""
     if i == j:
         return ONE if d <= 0 else ZERO
     if d < 1:
         return ONE - order(j, i, 1 - d)
     is_reversed = isinstance(i, Reversed), isinstance(j, Reversed)
-    if is_reversed == (True, True) or (any(is_reversed) and opposite(j) < i):
+    if i.size == j.size and (is_reversed == (True, True) or (any(is_reversed) and opposite(j) < i)):
         i, j = opposite(j), opposite(i)
     return of(Order(i, j, d))

@@ -11,6 +11,7 @@ from matgrad.index_notation.conditions import Flag, Order, Step
 from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Monomial, is_natural, monomial_key
 from matgrad.index_notation.functions import Applied, Maximum
 from matgrad.index_notation.indices import Index, Label, Reversed
+from matgrad.index_notation.positions import Position
 from matgrad.index_notation.powers import Base
 from matgrad.index_notation.sums import Sum
 
@@ -67,6 +68,8 @@ class Text:
         match f:
             case Entry() | Flag():
                 return self.entry(f.name, [name(i) for i in f.indices])
+            case Position():
+                return name(f.index)
             case Order():
                 return self.condition(f"{name(f.i)}{f' + {f.d - 1}' if f.d > 1 else ''} < {name(f.j)}")
             case Delta():

@@ -13,6 +13,7 @@ from matgrad.index_notation.conditions import Flag, Order, Step
 from matgrad.index_notation.expressions import Condition, Delta, Entry, Expression, Factor
 from matgrad.index_notation.functions import INFINITE, Applied, Maximum
 from matgrad.index_notation.indices import Index, Label, Reversed
+from matgrad.index_notation.positions import Position
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
 
@@ -83,6 +84,8 @@ class Values:
                 return self.entries(f.name, f.indices)
             case Delta():
                 return (self.index(f.i) == self.index(f.j)).astype(float)
+            case Position():
+                return self.index(f.index).astype(float)
             case Order():
                 return (self.index(f.j) - self.index(f.i) >= f.d).astype(float)
             case Step():

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from matgrad.index_notation.conditions import order, positive
+from matgrad.index_notation.conditions import positive
 from matgrad.index_notation.expressions import Expression, as_expression, delta
 from matgrad.index_notation.functions import cos, erf, exact, exp, log, sin, sqrt, tanh
-from matgrad.index_notation.indices import Index, Label
-from matgrad.writers.sizes import ShapeError, UnsupportedError
 from matgrad.writers.slots import broadcast, keys
 from matgrad.writers.tensors import Tensor, greatest, lift
 
@@ -96,6 +94,8 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Between two numbers."""
+    if lift(x).is_index and max is None and min == 0:
+        return lift(x)
     x = lift(x) if min is None else lift(x).map(greatest, min)
     return x if max is None else -(-x).map(greatest, -lift(max))
 
@@ -103,29 +103,18 @@ def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
 # -- conditions ----------------------------------------------------------------------------------
 
 
-def compared(
-    x: Any, y: Any, f: Callable[[Expression], Expression], of_indices: Callable[[Index, Index], Any]
-) -> Tensor:
-    """Whether x - y is what f says, or, of labels and positions, what is said of indices."""
+def compared(f: Callable[[Expression], Expression]) -> Callable[[Any, Any], Tensor]:
+    """Whether x - y is what f says."""
+    return lambda x, y: lift(x).map(lambda a, b: f(a - b), y, is_bool=True)
+
+
+def equal(x: Any, y: Any) -> Tensor:
+    """x = y, which of labels and positions is [i = j]"""
     a, b = lift(x), lift(y)
-    if not a.is_index and not b.is_index:
-        return a.map(lambda p, q: f(p - q), b, is_bool=True)
-    if a.is_index and b.is_index:
-        dims = broadcast(a.dims, b.dims)
-        found = of_indices(*(t.data[()] for t in (a, b)))
-        return Tensor(dims, dict.fromkeys(keys(dims), found), is_bool=True)
-    number, place = (b, a.data[()]) if a.is_index else (a, b.data[()])
-    c = None if number.scalar is None else number.scalar.constant
-    if c is None or c >= 0 or not isinstance(place, Label):
-        raise UnsupportedError("a comparison of labels or positions with numbers")
-    return Tensor((a if a.is_index else b).dims, {(): f(as_expression(1 if a.is_index else -1))}, is_bool=True)
-
-
-def same(i: Index, j: Index) -> Expression:
-    """[i = j]"""
-    if i.size != j.size:
-        raise ShapeError(f"positions below {i.size} and {j.size} are compared")
-    return delta(i, j)
+    if not (a.is_index and b.is_index and a.data[()].size == b.data[()].size):
+        return compared(lambda e: 1 - not_zero(e))(a, b)
+    dims = broadcast(a.dims, b.dims)
+    return Tensor(dims, dict.fromkeys(keys(dims), delta(a.data[()], b.data[()])), is_bool=True)
 
 
 def not_zero(e: Expression) -> Expression:
@@ -134,10 +123,10 @@ def not_zero(e: Expression) -> Expression:
 
 
 COMPARISONS: dict[str, Callable[[Any, Any], Tensor]] = {
-    "gt": lambda x, y: compared(x, y, positive, lambda i, j: order(j, i, 1)),
-    "lt": lambda x, y: compared(x, y, lambda e: positive(-e), lambda i, j: order(i, j, 1)),
-    "ge": lambda x, y: compared(x, y, lambda e: 1 - positive(-e), lambda i, j: order(j, i, 0)),
-    "le": lambda x, y: compared(x, y, lambda e: 1 - positive(e), lambda i, j: order(i, j, 0)),
-    "eq": lambda x, y: compared(x, y, lambda e: 1 - not_zero(e), same),
-    "ne": lambda x, y: compared(x, y, not_zero, lambda i, j: 1 - same(i, j)),
+    "gt": compared(positive),
+    "lt": compared(lambda e: positive(-e)),
+    "ge": compared(lambda e: 1 - positive(-e)),
+    "le": compared(lambda e: 1 - positive(e)),
+    "eq": equal,
+    "ne": lambda x, y: equal(x, y).map(lambda e: 1 - e, is_bool=True),
 }

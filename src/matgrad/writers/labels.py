@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from matgrad.index_notation.expressions import multiplied
+from matgrad.index_notation.expressions import Expression, delta, multiplied
 from matgrad.index_notation.indices import Index, new_index
 from matgrad.index_notation.sums import summed_over
-from matgrad.writers.functions import same
 from matgrad.writers.sizes import ShapeError, Size, UnsupportedError, shown
-from matgrad.writers.slots import axis, broadcast, index, indices
-from matgrad.writers.tensors import Tensor
+from matgrad.writers.slots import axis, broadcast, index, indices, keys
+from matgrad.writers.tensors import Tensor, lift
 
 # -- labels --------------------------------------------------------------------------------------
 
@@ -29,7 +28,7 @@ def one_hot(t: Tensor, number: Any = -1) -> Tensor:
     dims = (*t.dims, (k.size,))
     if isinstance(number, Size) and number.atoms != (k.size,):
         raise ShapeError(f"one_hot of labels below {k.size} with {number} classes")
-    return Tensor(dims, {(): same(k, index(dims, (0, 0)))})
+    return Tensor(dims, {(): delta(k, index(dims, (0, 0)))})
 
 
 def _axis_index(x: Tensor, d: int) -> Index:
@@ -37,6 +36,13 @@ def _axis_index(x: Tensor, d: int) -> Index:
     if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str):
         raise UnsupportedError(f"labels for a size {Size(x.dims[d])}")
     return index(x.dims, (len(x.dims) - 1 - d, 0))
+
+
+def _hot(t: Index, k: Index) -> Expression:
+    """[t = k]"""
+    if t.size != k.size:
+        raise ShapeError(f"labels below {t.size} for a size {k.size}")
+    return delta(t, k)
 
 
 def _labeled(k: Index, t: Tensor) -> Index:
@@ -72,20 +78,25 @@ def put(x: Tensor, labels: Sequence[Tensor], value: Tensor) -> Tensor:
     places = [label(t).at(rows) for t in labels]
     if rest or len(dims) != 1 or not any(i in places for i in rows.values()):
         raise UnsupportedError(f"an assignment at labels {' and '.join(shown(t.dims) for t in labels)}")
-    hot = multiplied(same(p, _axis_index(x, d)) for d, p in enumerate(places))
+    hot = multiplied(_hot(p, _axis_index(x, d)) for d, p in enumerate(places))
     new = value.broadcast_to(dims).data[()].substituted(rows)
     here, there = (summed_over(rows.values(), e) for e in (hot, hot * new))
     return x.map(lambda e: e * (1 - here) + there)
 
 
 def scattered(x: Tensor, dim: int, t: Tensor, source: Any, add: bool) -> Tensor:
-    """x with entries of a source put, or added, at labels"""
-    d = axis(x.dims, dim)
-    if len(t.dims) != len(x.dims) or t.dims[d]:
+    """x_kj + Σ_i [t_ij = k]·s_ij; without `add`, entries are put, of one label for each place"""
+    d, n = axis(x.dims, dim), len(x.dims)
+    others = [i for i in range(n) if i != d]
+    if len(t.dims) != n or any(t.dims[i] != x.dims[i] for i in others) or (t.dims[d] and not add):
         raise UnsupportedError(f"scatter to {shown(x.dims)} at labels {shown(t.dims)}")
     k = _axis_index(x, d)
-    hot = Tensor(broadcast(t.dims, x.dims), {(): same(_labeled(k, t), k)})
-    return x + hot * source if add else x * (1 - hot) + hot * source
+    wide = t.unsqueeze(d + 1)
+    dims = (*x.dims[:d], t.dims[d], x.dims[d], *x.dims[d + 1 :])
+    hot = Tensor(dims, dict.fromkeys(keys(dims), _hot(label(wide), k)))
+    source = lift(source).broadcast_to(t.dims).unsqueeze(d + 1)
+    here, there = ((hot * e).sum(d) for e in (1, source))
+    return x + there if add else x * (1 - here) + there
 
 
 def index_add(x: Tensor, dim: int, t: Tensor, source: Tensor, alpha: Any = 1) -> Tensor:

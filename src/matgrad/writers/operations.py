@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any
 
 from matgrad.index_notation.conditions import order
-from matgrad.index_notation.expressions import Expression
+from matgrad.index_notation.expressions import Expression, multiplied
 from matgrad.index_notation.functions import exp, log, sqrt
-from matgrad.index_notation.indices import new_index, opposite
+from matgrad.index_notation.indices import Index, new_index, opposite
 from matgrad.index_notation.sums import summed_over
+from matgrad.writers.contractions import diag, diagonal, einsum
 from matgrad.writers.functions import COMPARISONS, FUNCTIONS, by_sign, clamp, elementwise, gelu, softplus
 from matgrad.writers.labels import gather, index_add, one_hot, scattered, taken
 from matgrad.writers.sizes import Question, ShapeError, Size, UnsupportedError, asked, atoms_of, shown
-from matgrad.writers.slots import axis, counted, index
+from matgrad.writers.slots import axis, counted, flat, index
 from matgrad.writers.tensors import MINUS_INFINITY, Tensor, greatest, lift
 from matgrad.writers.views import Part
 
@@ -52,6 +52,23 @@ def var(x: Tensor, dim: Any = None, unbiased: bool = True, *, correction: Any = 
     return (d * d).sum(dim, keepdim) / (lift(x.count(dim)) - c)
 
 
+def std_mean(x: Tensor, dim: Any = None, keepdim: bool = False, root: bool = True, **more: Any) -> tuple[Tensor, ...]:
+    """σ, or σ², and μ"""
+    found = var(x, dim, keepdim=keepdim, **more)
+    return found.map(sqrt) if root else found, x.mean(dim, keepdim)
+
+
+def product_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Π, of numbers that are counted, or exp(Σ log) of positive ones"""
+
+    def over(bound: list[Index], e: Expression) -> Expression:
+        if bound and not e.is_positive:
+            raise UnsupportedError("a product over a named size of numbers that are not said to be positive")
+        return exp(summed_over(bound, log(e))) if bound else e
+
+    return x.reduced(dim, keepdim, multiplied, over)
+
+
 def norm(x: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, ord: Any = None) -> Tensor:
     """(Σ |x|^p)^(1/p), for p = 1 or 2"""
     p = p if ord is None else ord
@@ -86,30 +103,9 @@ def flip(x: Tensor, *dims: Any) -> Tensor:
     return x
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
-    """Σ of a product, by its letters"""
-    tensors = flat(operands)
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    names = left.split(",")
-    if not arrow:
-        letters = "".join(names)
-        right = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    if "." in equation or any(len(set(n)) != len(n) for n in (*names, right)) or len(names) != len(tensors):
-        raise UnsupportedError(f"einsum {equation}")
-    letters = right + "".join(sorted(set("".join(names)) - set(right)))
-    sizes: dict[str, Any] = {}
-    factors = []
-    for own, x in zip(names, tensors, strict=True):
-        if len(own) != len(x.dims):
-            raise ShapeError(f"einsum {equation} of {shown(x.dims)}")
-        for c, d in zip(own, x.dims, strict=True):
-            if sizes.setdefault(c, d) != d:
-                raise ShapeError(f"einsum {equation}: {c} is {Size(sizes[c])} and {Size(d)}")
-        ordered = x.permute([own.index(c) for c in letters if c in own])
-        factors.append(ordered.reshape(*(Size(sizes[c]) if c in own else 1 for c in letters)))
-    gone = list(range(len(right), len(letters)))
-    result = reduce(lambda a, b: a * b, factors)
-    return result.sum(gone) if gone else result
+def cdist(x: Tensor, y: Tensor, p: Any = 2.0) -> Tensor:
+    """The norms of x_i - y_j"""
+    return norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
 
 
 def normalized(x: Tensor, shape: Sequence[Any], weight: Any, bias: Any, eps: Any, centered: bool) -> Tensor:
@@ -121,6 +117,65 @@ def normalized(x: Tensor, shape: Sequence[Any], weight: Any, bias: Any, eps: Any
     y = d * ((d * d).mean(dims, True) + eps).map(FUNCTIONS["rsqrt"])
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
+
+
+def by_channel(x: Tensor, v: Tensor) -> Tensor:
+    """v_c, where c is dimension 1 of x"""
+    return v.reshape(-1, *[1] * (len(x.dims) - 2)) if v.dims else v
+
+
+def scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """x·w_c + b_c, where c is dimension 1 of x"""
+    x = x if weight is None else x * by_channel(x, weight)
+    return x if bias is None else x + by_channel(x, bias)
+
+
+def by_batch(x: Tensor, weight: Any, bias: Any, eps: Any, dims: Sequence[int]) -> Tensor:
+    """(x - μ) / √(σ² + ε)·w_c + b_c, with μ and σ over some dimensions, for channels in dimension 1"""
+    d = x - x.mean(dims, True)
+    y = d * ((d * d).mean(dims, True) + eps).map(FUNCTIONS["rsqrt"])
+    return scaled(y, weight, bias)
+
+
+def batch_norm(
+    x: Tensor,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: Any = 0.1,
+    eps: Any = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """Batch normalization in training."""
+    if not training:
+        raise UnsupportedError("batch normalization with running statistics")
+    return by_batch(x, weight, bias, eps, [0, *range(2, len(x.dims))])
+
+
+def group_norm(x: Tensor, groups: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Tensor:
+    """Normalization over the channels of a group and all positions."""
+    rest = x.sizes[1] // groups
+    y = by_batch(x.reshape(x.sizes[0], groups, rest, *x.sizes[2:]), None, None, eps, list(range(2, len(x.dims) + 1)))
+    return scaled(y.reshape(*x.sizes), weight, bias)
+
+
+def instance_norm(
+    x: Tensor,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: Any = 0.1,
+    eps: Any = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """Normalization over all positions."""
+    if not use_input_stats:
+        raise UnsupportedError("instance normalization with running statistics")
+    return by_batch(x, weight, bias, eps, range(2, len(x.dims)))
 
 
 # -- losses --------------------------------------------------------------------------------------
@@ -179,12 +234,6 @@ def norm_above(x: Tensor, p: Any, dim: Any, eps: Any, keepdim: bool = False) -> 
 
 
 # -- shapes --------------------------------------------------------------------------------------
-
-
-def flat(arguments: Sequence[Any]) -> list[Any]:
-    """Arguments that may be given as one list."""
-    one = len(arguments) == 1 and isinstance(arguments[0], tuple | list)
-    return list(arguments[0] if one else arguments)
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -268,7 +317,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "amin": lambda x, dim=None, keepdim=False: -(-x).max(dim, keepdim),
     "var": var,
     "std": lambda x, *dim, **more: var(x, *dim, **more).map(sqrt),
-    "var_mean": lambda x, dim=None, **more: (var(x, dim, **more), x.mean(dim, more.get("keepdim", False))),
+    "std_mean": std_mean,
+    "var_mean": lambda x, dim=None, unbiased=True, **more: std_mean(x, dim, root=False, unbiased=unbiased, **more),
+    "prod": product_of,
     "norm": norm,
     "logsumexp": lambda x, dim=None, keepdim=False: x.map(exp).sum(dim, keepdim).map(log),
     "softmax": softmax,
@@ -281,6 +332,18 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "einsum": einsum,
     "linear": lambda x, w, b=0: x @ w.swapped() + b,
     "rms_norm": lambda x, shape, w=None, eps=None: normalized(x, shape, w, None, eps, centered=False),
+    "batch_norm": batch_norm,
+    "group_norm": group_norm,
+    "instance_norm": instance_norm,
+    "diagonal": diagonal,
+    "diag": diag,
+    "diag_embed": diag,
+    "trace": lambda x: diagonal(x).sum(),
+    "cdist": cdist,
+    "prelu": lambda x, a: OPERATIONS["leaky_relu"](x, by_channel(x, a)),
+    "binary_cross_entropy": lambda x, t, reduction="mean": reduced(
+        -(t * x.map(log) + (1 - t) * (1 - x).map(log)), reduction
+    ),
     "layer_norm": lambda x, shape, w=None, b=None, eps=1e-5: normalized(x, shape, w, b, eps, centered=True),
     "nll_loss": lambda x, t, ignore_index=-100, reduction="mean": reduced(picked(x, t), reduction),
     "cross_entropy": cross_entropy,

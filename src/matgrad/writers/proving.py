@@ -17,7 +17,7 @@ import numpy as np
 from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal
 from matgrad.writers import texts
 from matgrad.writers.samples import Samples, g_name
-from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
+from matgrad.writers.sizes import QUESTIONS, DivisionError, OrderError, ShapeError, UnsupportedError
 from matgrad.writers.slots import Key, indices, keys
 from matgrad.writers.specifications import Specification, SumRule, specification, sum_rules, under
 from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
@@ -25,6 +25,7 @@ from matgrad.writers.tensors import Tensor, gradient, summed_to, symbols
 from matgrad.writers.verdicts import Formula, Place, Verdict
 
 # what code raises where it is wrong, or where symbols cannot stand for numbers
+MOST_DIVISIONS = 3  # of sizes, for one function
 CODE_ERRORS = (IndexError, TypeError, ValueError, AttributeError, KeyError, RuntimeError, AssertionError, MemoryError)
 
 
@@ -48,15 +49,20 @@ def prove(
     """
     start = time.perf_counter()
     code = code_of(function, backward)
-    proof = Proof(code, {**(shapes or {}), **more}, wrt, surrogate)
-    token = QUESTIONS.set([])
-    try:
-        with kernels_replaced(code.functions, reference or {}), _limited(seconds):
-            proof.try_to_run(seconds)
-    finally:
-        questions = QUESTIONS.get()
-        QUESTIONS.reset(token)
+    divisions = Divisions()
+    with kernels_replaced(code.functions, reference or {}), _limited(seconds):
+        while True:
+            proof = Proof(code, {**(shapes or {}), **more}, wrt, surrogate, divisions)
+            token = QUESTIONS.set([])
+            try:
+                proof.try_to_run(seconds)
+            finally:
+                questions = QUESTIONS.get()
+                QUESTIONS.reset(token)
+            if not divisions.add(proof):
+                break
     verdict = proof.verdict
+    verdict.assumptions += divisions.assumptions
     kernels = [getattr(kernel, "__name__", str(kernel)) for kernel in reference or {}]
     verdict.assumptions += [f"{name} computes what its reference does" for name in kernels]
     verdict.assumptions += [f"{q}, as was answered to the code" for q in questions]
@@ -117,6 +123,38 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, old)
 
 
+class Divisions:
+    """Sizes that code divides, as products: D = 2·D_2."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, tuple[int, bool | None]] = {}
+        self.is_last = False  # whether the numbers come last, where the code does not say so
+
+    def add(self, proof: Proof) -> bool:
+        """Whether there is another try, after an error."""
+        match proof.error:
+            case DivisionError(size=str() as size, count=count, is_last=is_last) if len(self.sizes) < MOST_DIVISIONS:
+                self.sizes[size] = count, is_last
+                return not any(s.kind == f"<{size}" for s in proof.specifications.values())
+            case OrderError() if not self.is_last:
+                self.is_last = True
+                return True
+        return False
+
+    def of(self, s: Specification) -> Specification:
+        """A specification with products."""
+        s = s.turned() if self.is_last else s
+        for size, (count, is_last) in self.sizes.items():
+            parts = (count, f"{size}_{count}")
+            s = s.divided(size, parts[::-1] if (self.is_last if is_last is None else is_last) else parts)
+        return s
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What is said of sizes."""
+        return [f"{size} = {count}·{size}_{count}" for size, (count, _) in self.sizes.items()]
+
+
 @dataclass
 class Compared:
     """The returned and the true gradient of an argument, and the keys of parts for which forms differ."""
@@ -129,7 +167,10 @@ class Compared:
 class Proof:
     """The steps to a verdict."""
 
-    def __init__(self, code: Code, shapes: Mapping[str, Any], wrt: Sequence[str] | None, surrogate: bool) -> None:
+    def __init__(
+        self, code: Code, shapes: Mapping[str, Any], wrt: Sequence[str] | None, surrogate: bool, divisions: Divisions
+    ) -> None:
+        self.error: Exception | None = None
         self.code, self.surrogate = code, surrogate
         known = code.parameters
         if unknown := [name for name in (*shapes, *(wrt or ())) if name not in known]:
@@ -137,7 +178,7 @@ class Proof:
         given = {name: shapes.get(name, default) for name, default in known.items()}
         if missing := [name for name, x in given.items() if x is MISSING]:
             raise ValueError(f'{code.name}: what is {missing[0]}? Give its shape, such as {missing[0]}="N D"')
-        self.specifications = {n: specification(x) for n, x in given.items() if isinstance(x, str)}
+        self.specifications = {n: divisions.of(specification(x)) for n, x in given.items() if isinstance(x, str)}
         self.constants = {n: x for n, x in given.items() if not isinstance(x, str)}
         self.order = list(given)
         self.wrt = [n for n, s in self.specifications.items() if s.is_differentiable and (not wrt or n in wrt)]
@@ -164,6 +205,7 @@ class Proof:
         except RefutedError as error:
             self.end("refuted", str(error))
         except (UndefinedError, UnsupportedError, ShapeError, *CODE_ERRORS) as error:
+            self.error = error
             self.end(*reason(error))
 
     def run(self) -> None:
@@ -179,6 +221,9 @@ class Proof:
         try:
             self.returned = self.model.gradients(self.gs)
             self._compare()
+        except (OrderError, DivisionError) as error:
+            self.error = error
+            return self._by_numbers(samples, *reason(error))
         except (UndefinedError, UnsupportedError, ShapeError, *CODE_ERRORS) as error:
             return self._by_numbers(samples, *reason(error))
         self.verdict.lines += self.model.remarks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from itertools import product as combinations
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +32,14 @@ class Samples:
         self.proof, self.problems = proof, list[str]()
         self.witnesses: dict[str, Witness] = {}
         self.names = sorted({a for s in proof.specifications.values() for a in s.names})
+        self.fixed = proof.code.sizes({n: s.dims for n, s in proof.specifications.items()})
 
     def sizes(self, seed: int) -> dict[str, int]:
         """Different sizes, for which the answers to the code's questions hold."""
         rng = np.random.default_rng(seed)
         for most in (4, 4, 4, 5, 6, 8, 12, 16):
-            values = list(combinations(range(2, most + 1), repeat=len(self.names)))[:20000]
+            ranges = [[self.fixed[n]] if n in self.fixed else range(2, most + 1) for n in self.names]
+            values = list(islice(combinations(*ranges), 20000))
             rng.shuffle(values)
             for found in sorted(values, key=lambda v: -len(set(v))):
                 sizes = {n: int(v) for n, v in zip(self.names, found, strict=True)}

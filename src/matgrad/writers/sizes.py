@@ -211,6 +211,17 @@ def atoms_of(n: Any) -> Atoms:
     return () if n == 1 else (int(n),)
 
 
+def merged(atoms: Iterable[Atom]) -> Atoms:
+    """Atoms with one number for numbers beside each other."""
+    found: list[Atom] = []
+    for a in atoms:
+        if found and isinstance(a, int) and isinstance(found[-1], int):
+            found[-1] *= a
+        else:
+            found.append(a)
+    return tuple(found)
+
+
 def shown(dims: Iterable[Atoms]) -> str:
     """(N, 2·F)"""
     return "(" + ", ".join(repr(Size(d)) for d in dims) + ")"

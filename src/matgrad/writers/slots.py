@@ -74,3 +74,9 @@ def axis(dims: Sequence[Atoms], d: Any, more: int = 0) -> int:
     if not isinstance(d, int) or not -n <= d < max(n, 1):
         raise ShapeError(f"dimension {d} of {shown(dims)}")
     return d % n if n else 0
+
+
+def flat(arguments: Sequence[Any]) -> list[Any]:
+    """Arguments that may be given as one list."""
+    one = len(arguments) == 1 and isinstance(arguments[0], tuple | list)
+    return list(arguments[0] if one else arguments)

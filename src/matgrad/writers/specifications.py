@@ -13,7 +13,7 @@ import numpy as np
 from matgrad.index_notation.expressions import Entry, Expression, Factor
 from matgrad.index_notation.sums import Sum, summed_over
 from matgrad.index_notation.values import Array
-from matgrad.writers.sizes import Atom, Dims, Size, UnsupportedError
+from matgrad.writers.sizes import Atom, Atoms, Dims, Size, UnsupportedError, merged
 from matgrad.writers.slots import counted, keys
 from matgrad.writers.tensors import entry_name, places, symbols
 
@@ -40,6 +40,16 @@ class Specification(NamedTuple):
         return {a for d in self.dims for a in d if isinstance(a, str)} | (
             {self.kind[1:]} if self.kind[:1] == "<" else set()
         )
+
+    def divided(self, size: str, atoms: Atoms) -> Specification:
+        """With a product in place of a size."""
+        dims = tuple(merged(b for a in d for b in (atoms if a == size else (a,))) for d in self.dims)
+        return self._replace(dims=dims)
+
+    def turned(self) -> Specification:
+        """With numbers last in products, whose order a size does not say."""
+        dims = (tuple(sorted(d, key=lambda a: isinstance(a, int))) for d in self.dims)
+        return self._replace(dims=tuple(map(merged, dims)))
 
     def symbol(self, name: str) -> Any:
         """The argument as a tensor, or as a size."""
@@ -79,7 +89,8 @@ def specification(text: str) -> Specification:
     if match is None:
         raise ValueError(f"{text!r}: expected {EXPECTED}")
     kind = "=" if match["equal"] else re.sub(r"\s", "", match["kind"] or "") or kind
-    dims = tuple(tuple(a for a in map(_atom, re.split(r"[*·]", word)) if a != 1) for word in match["dims"].split())
+    words = [map(_atom, re.split(r"[*·]", word)) for word in match["dims"].split()]
+    dims = tuple(merged(a for a in word if a != 1) for word in words)
     if match["equal"] and (len(dims) != 1 or match["kind"]):
         raise ValueError(f"{text!r}: expected one size after =, such as '= H'")
     result = Specification(dims, kind, tuple(sums))

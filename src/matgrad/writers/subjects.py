@@ -25,6 +25,10 @@ class Code(ABC):
         """The arguments of forward, with their defaults."""
         return parameters(self.functions[0])
 
+    def sizes(self, shapes: Mapping[str, Any]) -> dict[str, int]:
+        """The sizes that are fixed, by the names in shapes of arguments."""
+        return {}
+
     @abstractmethod
     def run(self, arguments: Mapping[str, Any], numeric: bool) -> Run:
         """Forward, on arrays or on tensors of index notation."""
@@ -73,7 +77,7 @@ def local_variables(f: Callable[..., Any], found: dict[str, Any]) -> Iterator[No
 
 def by_name(f: Callable[..., Any], arguments: Mapping[str, Any], outputs: Sequence[Any], gs: Sequence[Any]) -> Any:
     """The gradients, by argument, of a function of arguments, of the output, as `output` or `y`, and of gradients."""
-    given, known = iter(gs), {**arguments, "output": outputs[0], "y": outputs[0]}
+    given, known = iter(gs), {"output": outputs[0], "y": outputs[0], **arguments}
     result = f(**{n: known[n] if n in known else next(given) for n in parameters(f)})
     if isinstance(result, dict):
         return dict.fromkeys(arguments) | result

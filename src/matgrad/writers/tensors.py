@@ -16,6 +16,7 @@ from matgrad.index_notation.conditions import Flag, positive
 from matgrad.index_notation.expressions import Entry, Expression, as_expression, of, total
 from matgrad.index_notation.functions import INFINITE, exact, exp, log, maximum
 from matgrad.index_notation.indices import Index, Label, new_index
+from matgrad.index_notation.positions import position
 from matgrad.index_notation.sums import summed_over
 from matgrad.index_notation.values import Array, evaluate
 from matgrad.writers.sizes import (
@@ -51,6 +52,11 @@ class Tensor:
         return [Size(d) for d in self.dims]
 
     @property
+    def numbers(self) -> Tensor:
+        """Itself, with positions and labels as the numbers that they are."""
+        return Tensor(self.dims, {k: position(i) for k, i in self.data.items()}) if self.is_index else self
+
+    @property
     def scalar(self) -> Expression | None:
         """Its expression if it is one number."""
         return None if self.dims or self.is_index else self.data[()]
@@ -62,9 +68,7 @@ class Tensor:
 
     def map(self, f: Callable[..., Expression], *others: Any, is_bool: bool = False) -> Tensor:
         """f, entry by entry."""
-        tensors = [self, *map(lift, others)]
-        if any(t.is_index for t in tensors):
-            raise UnsupportedError("arithmetic with labels or positions")
+        tensors = [t.numbers for t in (self, *map(lift, others))]
         dims = broadcast(*(t.dims for t in tensors))
         return Tensor(dims, {k: f(*(t.at(dims, k) for t in tensors)) for k in keys(dims)}, is_bool)
 
@@ -111,7 +115,7 @@ class Tensor:
     ) -> Tensor:
         """Reduced along dimensions: first over the parts, and then over the indices."""
         if self.is_index:
-            raise UnsupportedError("arithmetic with labels or positions")
+            return self.numbers.reduced(dim, keepdim, over_parts, over_indices)
         axes, n = self.axes(dim), len(self.dims)
         gone = [s for s in slots(self.dims) if n - 1 - s[0] in axes]
         groups: dict[Key, list[Expression]] = {}

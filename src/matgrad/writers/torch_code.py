@@ -88,7 +88,7 @@ class TorchRun(Run):
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
-        with torch.no_grad(), InDoublePrecision() if self.numeric else symbolic_code():
+        with torch.no_grad(), InDoublePrecision() if self.numeric else symbolic_code(self.code.functions):
             yield
 
 
@@ -203,11 +203,18 @@ class WithBackward(TorchCode):
         own = [] if self.module is None else [name.replace(".", "_") for name, _ in self.module.named_parameters()]
         return parameters(self.functions[0]) | dict.fromkeys(own, MISSING)
 
+    def sizes(self, shapes: Mapping[str, Any]) -> dict[str, int]:
+        """Those of the parameters of a module."""
+        own = [] if self.module is None else self.module.named_parameters()
+        pairs = [(shapes.get(name.replace(".", "_"), ()), x.shape) for name, x in own]
+        found = (pair for dims, shape in pairs if len(dims) == len(shape) for pair in zip(dims, shape, strict=True))
+        return {d[0]: n for d, n in found if len(d) == 1 and isinstance(d[0], str)}
+
     def forward(self, ctx: Context, arguments: Arguments) -> Any:
         """The outputs."""
         if self.module is None:
             return self.functions[0](**arguments)
-        module, values = copy.deepcopy(self.module), dict(arguments)
+        module, values = copy.deepcopy(self.module).double(), dict(arguments)
         for name, _ in list(module.named_parameters()):
             owner, _, attribute = name.rpartition(".")
             part = module.get_submodule(owner)

@@ -15,9 +15,9 @@ from unittest import mock
 import torch
 
 from matgrad.writers.labels import put, taken
-from matgrad.writers.operations import OPERATIONS, expanded, flat, full, like, where
+from matgrad.writers.operations import OPERATIONS, expanded, full, like, where
 from matgrad.writers.sizes import SCALAR, Atoms, Dims, ShapeError, Size, UnsupportedError, atoms_of, shown
-from matgrad.writers.slots import axis
+from matgrad.writers.slots import axis, flat
 from matgrad.writers.tensors import Tensor, lift, positions, summed_to
 from matgrad.writers.texts import LIBRARIES
 from matgrad.writers.views import (
@@ -37,12 +37,12 @@ from matgrad.writers.views import (
 NAMES = """mul multiply; div true_divide divide truediv; sub subtract; neg negative; abs absolute fabs; clamp clip;
 matmul mm bmm mv dot; outer ger; cat concat concatenate; gt greater; ge greater_equal; lt less; le less_equal;
 ne not_equal; logical_not bitwise_not invert; logical_and bitwise_and and; logical_or bitwise_or or; norm linalg_norm
-linalg_vector_norm vector_norm; logsigmoid log_sigmoid; view reshape; view_as reshape_as; transpose swapaxes swapdims;
-expand broadcast_to; sigmoid expit"""  # of the same function
+linalg_vector_norm vector_norm; logsigmoid log_sigmoid; view reshape; view_as reshape_as; expand broadcast_to;
+transpose swapaxes swapdims; sigmoid expit"""  # of the same function
 ALIASES = {alias: name for name, *aliases in map(str.split, NAMES.split(";")) for alias in aliases}
 SAME = "contiguous float double half bfloat16 detach requires_grad_ retain_grad cpu cuda alias type_as positive pos"
 IGNORED = """dtype device layout memory_format non_blocking copy pin_memory requires_grad generator size_average reduce
-scale_grad_by_freq sparse norm_type"""  # options that make no difference here
+scale_grad_by_freq sparse norm_type compute_mode"""  # options that make no difference here
 PLACES = (*LIBRARIES, str(Path(torch.__file__).parent))
 
 
@@ -433,6 +433,11 @@ def arange(*numbers: Any, **options: Any) -> SymbolicTensor:
     return SymbolicTensor(positions(numbers[-1]))
 
 
+def length(x: Any) -> Any:
+    """len, which may be a symbolic size"""
+    return x.shape[0] if isinstance(x, SymbolicTensor) else len(x)
+
+
 def of_number(name: str) -> Callable[..., Any]:
     """math.sqrt(D) and so on."""
     return lambda x: call(name, wrapped(lift(unwrapped(x))))
@@ -461,12 +466,14 @@ def on_symbols(new: Callable[..., Any], old: Callable[..., Any]) -> Callable[...
 
 
 @contextlib.contextmanager
-def symbolic_code() -> Iterator[None]:
-    """While code runs on symbols, functions take symbolic sizes that do not do so by themselves."""
+def symbolic_code(functions: Sequence[Callable[..., Any]] = ()) -> Iterator[None]:
+    """While functions run on symbols, what they call takes symbolic sizes that does not do so by itself."""
     token = SCALAR.set(lambda e: SymbolicTensor(Tensor((), {(): e})))
     with contextlib.ExitStack() as stack:
-        for module, functions in REPLACED.items():
-            for name, new in functions.items():
+        for space in (f.__globals__ for f in functions if hasattr(f, "__globals__")):
+            stack.enter_context(mock.patch.dict(space, {"len": length}))
+        for module, replaced in REPLACED.items():
+            for name, new in replaced.items():
                 f = on_symbols(new, getattr(module, name))
                 stack.enter_context(mock.patch.object(module, name, f))
         try:

@@ -20,6 +20,7 @@ from matgrad.writers.sizes import (
     UnsupportedError,
     asked,
     atoms_of,
+    merged,
     shown,
 )
 from matgrad.writers.slots import Slot, axis, counted, index, named, slots
@@ -161,12 +162,7 @@ def reshaping(dims: Dims, target: Sequence[Any]) -> Reshaped:
     """Splits and merges of sizes in their order; sizes of 1 come and go, and -1 is what is left."""
     what = f"view of {shown(dims)} as ({', '.join(map(str, target))})"
     wanted = [None if isinstance(n, int) and n == -1 else atoms_of(n) for n in target]
-    rest: list[Atom] = []
-    for a in (a for dim in dims for a in dim):  # numbers beside each other are one
-        if rest and isinstance(a, int) and isinstance(rest[-1], int):
-            rest[-1] *= a
-        else:
-            rest.append(a)
+    rest = list(merged(a for dim in dims for a in dim))
     at = wanted.index(None) if None in wanted else len(wanted)
     before = [_taken(rest, w or (), what) for w in wanted[:at]]
     rest.reverse()
@@ -195,7 +191,7 @@ def _taken(rest: list[Atom], wanted: Atoms, what: str, is_last: bool = False) ->
             raise DivisionError(what, first, number, is_last)
         else:
             raise OrderError(f"{what}: sizes in another order")
-    return tuple(found[::-1] if is_last else found)
+    return merged(found[::-1] if is_last else found)
 
 
 def permutation(dims: Dims, order: Iterable[int]) -> Moved:
