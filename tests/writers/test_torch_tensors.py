@@ -17,7 +17,7 @@ SIZES = {"N": 3, "D": 2, "K": 4, "H": 2}
 SHAPES = {  # of arguments, by their names
     "x": "N D", "y": "N D", "z": "N K", "w": "K D", "v": "D",
     "c": "", "p": "N D, > 0", "s": "N N", "h": "N 2*K", "e": "N K*2",
-    "t": "N < K", "u": "N < D", "m": "N D ?", "q": "N H*K", "r": "N 3",
+    "t": "N < K", "u": "N < D", "m": "N D ?", "q": "N H*K", "r": "N 3", "f": "N 6*D",
 }  # fmt: skip
 
 
@@ -103,6 +103,20 @@ CODE = {
     "losses": lambda x, y: F.mse_loss(x, y) + F.l1_loss(x, y, reduction="sum") + F.huber_loss(x, y, delta=0.3),
     "more losses": lambda x, p: F.kl_div(x, p, reduction="batchmean") + F.binary_cross_entropy_with_logits(x, p),
     "soft cross-entropy": lambda x, p: F.cross_entropy(x, p) + F.smooth_l1_loss(x, p, beta=0.7),
+    "moments": lambda x: torch.std_mean(x, 0)[0] * torch.std_mean(x, dim=1, keepdim=True)[1] + x.std(0, unbiased=False),
+    "products of numbers": lambda r, p: r.prod(1, keepdim=True) * p.prod(),
+    "diagonals": lambda s, v: torch.diag(v) @ torch.diag(v) * s.trace() + torch.einsum("ii->i", s).sum() * v,
+    "dots in einsum": lambda x, y, w: torch.einsum("...d,...d->...", x, y)[:, None]
+    * torch.einsum("...d,kd->...k", x, w),
+    "distances": lambda x, w: torch.cdist(x, w) ** 2 + torch.cdist(x, w, p=1.0),
+    "norms of layers": lambda x, v, f: F.batch_norm(x, None, None, v, v, training=True) + F.prelu(x, v)
+    + F.group_norm(f, 2)[:, f.shape[1] // 3 :].sum(1, keepdim=True),
+    "norms of instances": lambda h: F.instance_norm(h[None]) + F.group_norm(h[None], 1).sum(),
+    "entropy": lambda x: F.binary_cross_entropy(torch.sigmoid(x), torch.sigmoid(2 * x)),
+    "distances of positions": lambda s: s * (torch.arange(s.shape[0]) - torch.arange(s.shape[0])[:, None]).abs(),
+    "numbers of labels": lambda z, t: z * t[:, None] + (t != -1)[:, None] + (t.clamp(min=0) == 1)[:, None],
+    "labels along rows": lambda w, x, t: torch.zeros_like(w).scatter_add_(0, t[:, None].expand_as(x), x),
+    "parts of parts": lambda f: f.view(f.shape[0], 2, 3, -1).transpose(1, 2).flatten(1).view(f.shape[0], 2, -1).sum(1),
     "similarity": lambda x, y: F.cosine_similarity(x, y, dim=-1),
 }  # fmt: skip
 H = None  # the size H, while code runs on symbols
@@ -137,7 +151,8 @@ REFUSED = {
     "sizes in another order": (lambda x: x.reshape(x.shape[1], x.shape[0]), "sizes in another order"),
     "a sum of sizes": (lambda x, w: torch.cat([x, w]), "a sum of sizes"),
     "rounding": (lambda x: x.long(), "rounding"),
-    "arithmetic with labels": (lambda t: t + 1, "arithmetic with labels"),
+    "numbers for labels": (lambda z, t: z[torch.arange(z.shape[0]), t + 1], "does not have labels"),
+    "a product over a size": (lambda x: x.prod(0), "not said to be positive"),
     "a size compared with another": (lambda x: x.shape[0] < x.shape[1], "whether N < D"),
 }
 

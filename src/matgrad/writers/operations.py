@@ -175,7 +175,7 @@ def instance_norm(
     """Normalization over all positions."""
     if not use_input_stats:
         raise UnsupportedError("instance normalization with running statistics")
-    return by_batch(x, weight, bias, eps, range(2, len(x.dims)))
+    return by_batch(x, weight, bias, eps, list(range(2, len(x.dims))))
 
 
 # -- losses --------------------------------------------------------------------------------------
