@@ -55,14 +55,6 @@ class Step(Condition):
                 return product((g, p) for g, p in powers.items() if g not in (self, f)) * (of(self) + of(f) - 1)
         return None
 
-    def counted(self, k: Index) -> Expression | None:
-        """Σ_k [e_k ≥ max_l e_l] = 1, except where two are the greatest"""
-        for f in self.argument.factors():
-            c = self.argument.terms.get(((f, Fraction(1)),), Fraction(0))
-            if c < 0 and f.is_greatest(k, self.argument.scaled(-1 / c) + of(f)):
-                return ONE
-        return None
-
 
 def step(e: Expression) -> Expression:
     """[e ≥ 0], which does not change with positive factors of e."""

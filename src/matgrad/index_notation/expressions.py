@@ -92,14 +92,6 @@ class Factor(ABC):
         """The expressions in it."""
         return ()
 
-    def counted(self, k: Index) -> Expression | None:
-        """Σ_k of the factor, if there is a rule for it."""
-        return None
-
-    def is_greatest(self, k: Index, e: Expression) -> bool:
-        """Whether this is the maximum of e over k, which only one of the e_k is, except where two of them are equal."""
-        return False
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Factor) and self.key == other.key
 

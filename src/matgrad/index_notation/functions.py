@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any
 
 from matgrad.foundation.numbers import recognized
-from matgrad.index_notation.conditions import first_coefficient, step
+from matgrad.index_notation.conditions import Step, first_coefficient, step
 from matgrad.index_notation.expressions import (
     ONE,
     ZERO,
@@ -29,7 +29,7 @@ from matgrad.index_notation.expressions import (
 )
 from matgrad.index_notation.indices import Colors, Index, checked_name, new_index
 from matgrad.index_notation.powers import PI, Base, Constant, parts, power, prime_factors
-from matgrad.index_notation.sums import summed
+from matgrad.index_notation.sums import Sum, summed
 
 KNOWN = ("exp", "log", "erf", "sin", "cos", "step", "max")
 
@@ -185,7 +185,7 @@ class Maximum(Factor):
         """The maximum of another expression."""
         return maximum(lambda k: change(self.argument.substituted({self.index: k})), self.index.size)
 
-    def is_greatest(self, k: Index, e: Expression) -> bool:
+    def is_of(self, k: Index, e: Expression) -> bool:
         """Whether this is max_k e, for an analytic e_k with entries that no other e_l has."""
         entries = [f for f in e.inner() if isinstance(f, Entry) and not f.is_unit]
         shared = {f.name for f in entries if k not in f.indices}
@@ -205,6 +205,17 @@ class Maximum(Factor):
         slope = self.argument.derivative(variable)
         found = summed(lambda k: is_greatest(k) * slope.substituted({self.index: k}), self.index.size)
         return found / summed(is_greatest, self.index.size) if found else ZERO
+
+
+def without_ties(f: Factor) -> Expression | None:
+    """Σ_k [e_k ≥ max_l e_l] = 1, except where two are the greatest, for e_k with entries that no other e_l has"""
+    match f:
+        case Sum(bound=(k,), body=((Step(argument=e), _),)):
+            for g in (g for g in e.factors() if isinstance(g, Maximum)):
+                c = e.terms.get(((g, Fraction(1)),), Fraction(0))
+                if c < 0 and g.is_of(k, e.scaled(-1 / c) + of(g)):
+                    return ONE
+    return None
 
 
 def maximum(e: Callable[[Index], Expression], over: str) -> Expression:

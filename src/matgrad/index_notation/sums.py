@@ -91,9 +91,6 @@ def _closed_term(bound: Bound, m: Monomial) -> Expression:
             opened = [f.opened() for _ in range(int(p))]
             body = multiplied([product(others), *(e for _, e in opened)])
             return summed_over(bound.union(*(indices for indices, _ in opened)), body)
-        own = bound & f.free
-        if len(own) == 1 and not any(own & g.free for g, _ in others) and (found := f.counted(*own)) is not None:
-            return summed_over(bound - own, product(others) * found)
     for k in bound:  # Σ_k e(k) = Σ_k e(N + 1 - k)
         if Reversed(k).name in monomial_key(m):
             turned = substituted(m, {k: Reversed(k)})

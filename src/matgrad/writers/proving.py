@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal
+from matgrad.index_notation.functions import without_ties
 from matgrad.writers import texts
 from matgrad.writers.samples import Samples, g_name
 from matgrad.writers.sizes import QUESTIONS, DivisionError, OrderError, ShapeError, UnsupportedError
@@ -262,8 +263,10 @@ class Proof:
     def is_equal(self, found: Compared, key: Key, rules: Sequence[SumRule] = ()) -> bool:
         """Whether two forms are equal, with the rules that hold."""
         a, b = found.returned.data[key], found.true.data[key]
-        chosen = [*self.rules, *rules]
-        return is_equal(a, b) or bool(chosen and is_equal(under(chosen, a), under(chosen, b)))
+        if is_equal(a, b):
+            return True
+        chosen = [*(rule.of for rule in (*self.rules, *rules)), without_ties]
+        return is_equal(under(chosen, a), under(chosen, b))
 
     def _by_numbers(self, samples: Samples, verdict: str, *lines: str) -> None:
         """What has no form can be refuted by numbers, if those of forward are right; otherwise it is as it was."""

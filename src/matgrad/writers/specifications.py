@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matgrad.index_notation.expressions import Entry, Expression, Factor
+from matgrad.index_notation.expressions import Entry, Expression, Factor, Rule
 from matgrad.index_notation.sums import Sum, summed_over
 from matgrad.index_notation.values import Array
 from matgrad.writers.sizes import Atom, Atoms, Dims, Size, UnsupportedError, merged
@@ -144,10 +144,10 @@ class SumRule(NamedTuple):
         return None
 
 
-def under(rules: Iterable[SumRule], e: Expression) -> Expression:
+def under(rules: Iterable[Rule], e: Expression) -> Expression:
     """An expression with rules applied until nothing changes."""
     for rule in rules:
-        while (changed := e.mapped(rule.of)) != e:
+        while (changed := e.mapped(rule)) != e:
             e = changed
     return e
 
