@@ -61,6 +61,38 @@ def test_wrong_functions_are_refuted(name: str):
         verdict.check()
 
 
+REPAIRED = {  # the right line that is found, for those for which there is one
+    "SoftCrossEntropyMissingFactor": "return g * (p * t.sum(-1, keepdim=True) - t) / p.shape[0], None",
+    "MSEForgottenN": "return g * 2 * (x - t) / x.shape[0] / x.shape[1], None",
+    "LayerNormMissingTerm": "mean(-1, keepdim=True) - gy.mean(-1, keepdim=True)), (g * xhat).sum(0), g.sum(0), None",
+    "LinearNoTranspose": "return g @ w, g.t() @ x",
+    "SoftmaxKeepdim": "return y * (g - (g * y).sum(-1, keepdim=True))",
+    "AttentionNoScale": "ds = p * (dp - (dp * p).sum(-1, keepdim=True)) / q.shape[2] ** 0.5",
+    "HardCodedScale": "return ds @ k * 2 / q.shape[1] ** 0.5, ds.t() @ q * 2 / q.shape[1] ** 0.5",
+    "SwiGLUSwapped": "return torch.cat([g * b * s * (1 + a * (1 - s)), g * a * s], -1)",
+    "HuberHalf": "return g * torch.where(d.abs() < ctx.delta, d, ctx.delta * d.sign()), None, None",
+}
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_a_right_line_is_suggested_that_autograd_agrees_with(name: str):
+    function, shapes = WRONG[name]
+    (suggestion,) = mg.prove(function, shapes).suggestions
+    file, number, line = suggestion.split(":", 2)
+    assert file == "torch_cases.py"
+    assert line.endswith(REPAIRED[name])
+    lines, start = inspect.getsourcelines(function)
+    old = lines[int(number) - start]
+    lines[int(number) - start] = old[: len(old) - len(old.lstrip())] + line.strip() + "\n"
+    space = dict(vars(torch_cases))
+    exec("".join(lines), space)
+    assert is_right(space[name], shapes)
+
+
+def test_no_line_is_suggested_that_is_not_proved():
+    assert mg.prove(*WRONG["SavedThenOverwritten"]).suggestions == []
+
+
 @pytest.mark.parametrize("name", ["SoftCrossEntropyMissingFactor", "CosineWrongSign", "HuberHalf", "RMSNormWOutside"])
 def test_a_witness_can_be_run(name: str):
     """By autograd, which has no part in the verdict."""

@@ -220,6 +220,8 @@ def _constants(x: Any) -> Tensor:
 class JaxCode(Code):
     """Code whose gradients are a function of arguments and of gradients of outputs."""
 
+    keeps, edits = "keepdims", 100
+
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self.name, self.functions = name, list(functions)
 
@@ -320,6 +322,8 @@ def _roots_of_sizes() -> Iterator[None]:
 class CustomVJP(JaxCode):
     """jax.custom_vjp, with fwd and bwd."""
 
+    backward_at = 2
+
     def __init__(self, f: Any) -> None:
         super().__init__(f.fun.__name__, [f.fun, f.fwd, f.bwd])
         self.fixed = [n for i, n in enumerate(parameters(f.fun)) if i in f.nondiff_argnums]
@@ -337,6 +341,8 @@ class CustomVJP(JaxCode):
 
 class CustomJVP(JaxCode):
     """jax.custom_jvp: the tangent of the output is linear in those of the arguments, with the gradients in it."""
+
+    backward_at = None
 
     def __init__(self, f: Any) -> None:
         super().__init__(f.fun.__name__, [f.fun, f.jvp])

@@ -17,6 +17,7 @@ import numpy as np
 from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal
 from matgrad.index_notation.functions import without_ties
 from matgrad.writers import texts
+from matgrad.writers.repairs import Repair
 from matgrad.writers.samples import Samples, g_name
 from matgrad.writers.sizes import QUESTIONS, DivisionError, OrderError, ShapeError, UnsupportedError
 from matgrad.writers.slots import Key, indices, keys
@@ -169,10 +170,17 @@ class Proof:
     """The steps to a verdict."""
 
     def __init__(
-        self, code: Code, shapes: Mapping[str, Any], wrt: Sequence[str] | None, surrogate: bool, divisions: Divisions
+        self,
+        code: Code,
+        shapes: Mapping[str, Any],
+        wrt: Sequence[str] | None,
+        surrogate: bool,
+        divisions: Divisions,
+        repairs: bool = True,
     ) -> None:
         self.error: Exception | None = None
-        self.code, self.surrogate = code, surrogate
+        self.code, self.shapes, self.surrogate, self.repairs = code, shapes, surrogate, repairs
+        self.divisions = divisions
         known = code.parameters
         if unknown := [name for name in (*shapes, *(wrt or ())) if name not in known]:
             raise ValueError(f"{code.name} has no argument {unknown[0]!r}; it has {', '.join(known)}")
@@ -186,6 +194,7 @@ class Proof:
         self.is_chosen = wrt is not None
         self.verdict = Verdict(code.name, "undecided")
         self.compared: dict[str, Compared] = {}
+        self.returned: dict[str, Any] = {}
 
     def end(self, verdict: str, *lines: str) -> None:
         """The verdict, with lines that say why."""
@@ -273,13 +282,15 @@ class Proof:
         with np.errstate(all="ignore"):
             found = next((x for seed in range(2) if (x := samples.refutation(seed, self.wrt))), [])
         self.verdict.witness = next(iter(samples.witnesses.values()), None)
+        if found:
+            found += self._repair(samples, {n: None for n in self.wrt if self.returned.get(n, ()) is not None})
         wrong = "surrogate" if self.surrogate else "refuted"
         self.end(wrong if found else verdict, *lines, *found)
 
     def _decide(self, samples: Samples) -> None:
         """The verdict, by forms and numbers."""
         lines = self.verdict.lines
-        unknown, wrong = False, False
+        unknown, wrong = False, dict[str, Expression | None]()
         for n, found in self.compared.items():
             for key in found.unequal:
                 difference = found.true.data[key] - found.returned.data[key]
@@ -288,8 +299,8 @@ class Proof:
                         f"∂/∂{n}: equal up to the rounding of a constant: {texts.shorten(texts.text(difference), 120)}"
                     )
                 elif n in samples.witnesses:
-                    wrong = True
                     lines += self._explain(n, key, found)
+                    wrong[n] = texts.ratio(found.returned.data[key], found.true.data[key])
                 else:
                     unknown = True
                     lines.append(
@@ -298,6 +309,7 @@ class Proof:
         if wrong:
             self.verdict.witness = samples.witness()
             lines.append(f"for example, with {self.verdict.witness}")
+            lines += self._repair(samples, wrong)
             return self.end("surrogate" if self.surrogate else "refuted", *self._suggestion(samples))
         if unknown:
             return self.end("undecided", "perhaps a rule is missing, or a hypothesis")
@@ -316,6 +328,35 @@ class Proof:
         self.verdict.place = self.verdict.place or place
         where = [f"    in {texts.source(*place)}"] if place else []
         return [*texts.difference(n, key, found.returned, found.true, self._definitions()), *where]
+
+    def _repair(self, samples: Samples, wrong: Mapping[str, Expression | None]) -> list[str]:
+        """Lines of code with which gradients are right, of all that are wrong or of each; a factor may be known."""
+        if self.error or self.surrogate or not self.repairs or self.code.backward_at is None:
+            return []
+        try:
+            repair = Repair(self.code)
+        except (OSError, TypeError, ValueError, SyntaxError):  # its source cannot be read
+            return []
+        right = list[str]()
+        groups = [[*wrong], *([n] for n in wrong if len(wrong) > 1)]
+        for names in groups:
+            factors = [wrong[n] for n in names]
+            hint = repair.factor(factors[0], self.model.names) if factors.count(factors[0]) == len(factors) else None
+            if repair.finds(names, hint, samples.agreeing(names), self._proves(names), self.code.edits // len(groups)):
+                right += names
+                if len(names) == len(wrong):
+                    break
+        if len(repair.statements) < 2 or self._proves(right)(repair.changed()):
+            self.verdict.suggestions = repair.lines
+        return [f"right, and proved: {line}" for line in self.verdict.suggestions]
+
+    def _proves(self, names: Sequence[str]) -> Callable[[Code], bool]:
+        def proves(code: Code) -> bool:
+            proof = Proof(code, self.shapes, names, False, self.divisions, repairs=False)
+            proof.try_to_run(0)
+            return proof.verdict.verdict == "proved"
+
+        return proves
 
     def _definitions(self) -> list[tuple[Entry, Expression]]:
         """Variables of forward that can be put into an expression."""

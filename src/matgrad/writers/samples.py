@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from itertools import product as combinations
 from typing import TYPE_CHECKING, Any
@@ -13,8 +15,8 @@ from matgrad.index_notation.expressions import Entry
 from matgrad.index_notation.values import Array
 from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
 from matgrad.writers.specifications import Specification, part_values
-from matgrad.writers.subjects import RefutedError, Run
-from matgrad.writers.tensors import Tensor
+from matgrad.writers.subjects import Code, RefutedError, Run
+from matgrad.writers.tensors import Tensor, gradient
 from matgrad.writers.texts import place_of
 from matgrad.writers.verdicts import Witness
 
@@ -151,6 +153,23 @@ class Samples:
         found = self.difference(n, direction, arguments, gs)
         if not min(abs(x - expected) for x in found) < 1e-4 * (1 + float(np.abs(direction * true).sum())):
             self.problems.append(f"∂/∂{n}: the engine says {expected:.6g}, and finite differences {found[0]:.6g}")
+
+    def agreeing(self, names: Sequence[str]) -> Callable[[Code], bool]:
+        """Whether other code for gradients returns the right ones, in one sample."""
+        proof = self.proof
+        sizes, arguments = self.arguments(0)
+        gs = self.given(proof.code.run(_copied(arguments), numeric=True), 0)
+        values = self._values(sizes, arguments, gs)
+        true = {n: gradient(proof.symbols[n], proof.outputs, proof.gs).numeric(values, sizes) for n in names}
+
+        def agrees(code: Code) -> bool:
+            with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(Exception):  # many fail
+                warnings.simplefilter("ignore")
+                returned = code.run(_copied(arguments), numeric=True).gradients([g.copy() for g in gs])
+                return all(np.allclose(np.asarray(returned[n], float), x, rtol=1e-6) for n, x in true.items())
+            return False
+
+        return agrees
 
     def refutation(self, seed: int, names: Sequence[str]) -> list[str]:
         """Why the code is wrong, by its numbers alone: it fails, or differs from finite differences in some entry."""

@@ -19,6 +19,9 @@ class Code(ABC):
     name: str
     functions: list[Callable[..., Any]]  # those of the user, forward first
     sums_gradients = False  # whether gradients that have more dimensions than arguments are summed
+    backward_at: int | None = 1  # which of the functions returns the gradients; None if none does
+    keeps = "keepdim"  # what a sum is told to keep its dimensions
+    edits = 800  # how many are tried of wrong lines, which takes a second at most
 
     @property
     def parameters(self) -> dict[str, Any]:
