@@ -84,7 +84,7 @@ def test_a_right_line_is_suggested_that_autograd_agrees_with(name: str):
     lines, start = inspect.getsourcelines(function)
     old = lines[int(number) - start]
     lines[int(number) - start] = old[: len(old) - len(old.lstrip())] + line.strip() + "\n"
-    space = dict(vars(torch_cases))
+    space = vars(torch_cases) | {"case": lambda *right, **shapes: lambda cls: cls}
     exec("".join(lines), space)
     assert is_right(space[name], shapes)
 
@@ -226,6 +226,36 @@ def test_hypotheses():
     assert verdict.verdict == "proved"
     assert verdict.assumptions == ["Σ_K t = 1"]
     assert mg.prove(function, z="N K", t="N K, sum_K = 2").verdict == "refuted"
+
+
+class Projected(torch.autograd.Function):
+    """x·Q·Qᵀ and ½·xᵀ·S·x, with gradients that are right only for what is said of Q and S."""
+
+    @staticmethod
+    def forward(ctx, x, q, s):
+        ctx.save_for_backward(x, q, s)
+        return (x @ q) @ q.t() @ q, ((x @ s) * x).sum(1) / 2
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, q, s = ctx.saved_tensors
+        return g @ q.t() + h[:, None] * (x @ s), None, None
+
+
+def test_orthogonal_and_symmetric_matrices():
+    said = {"x": "N D", "q": "D K, QᵀQ = 1", "s": "D D, S = Sᵀ"}
+    verdict = mg.prove(Projected, said)
+    assert verdict.verdict == "proved", verdict
+    assert verdict.assumptions == ["qᵀq = 1", "s = sᵀ"]
+    for name, shape in {"q": "D K", "s": "D D"}.items():
+        assert mg.prove(Projected, said | {name: shape}).verdict == "refuted"
+    assert mg.prove(Projected, said | {"q": "D K, QQᵀ = 1"}).verdict == "proved"
+    assert mg.prove(Projected, x="N D", q="D D, orthogonal", s="D D, symmetric").verdict == "proved"
+
+
+def test_positive_arguments_whose_rows_sum_to_1():
+    function, _ = WRONG["SoftCrossEntropyMissingFactor"]
+    assert mg.prove(function, z="N K", t="N K, > 0, Σ_K = 1").verdict == "proved"
 
 
 def kernel(x):
@@ -427,8 +457,36 @@ def test_maxima_and_what_is_above_them():
     assert mg.prove(NoMaximumOfRow, x="N D").verdict == "refuted"
 
 
-def test_kinks_are_named():
-    assert "except where x_ij = 0" in str(mg.prove(RIGHT["ReLUInPlace"][0], x="N D"))
+RELU = "where x_ij = 0: ∂/∂x is the"
+
+
+@pytest.mark.parametrize(
+    ("f", "backward", "said"),
+    [
+        (torch.relu, lambda x, g: g * (x > 0), f"{RELU} derivative from below 0"),
+        (torch.relu, lambda x, g: g * (x >= 0), f"{RELU} derivative from above 0"),
+        (torch.abs, lambda x, g: g * torch.sign(x), f"{RELU} mean of the derivatives from below and above 0"),
+        (
+            torch.relu,
+            lambda x, g: g * (2 * (x > 0) - (x >= 0) * 1.0 + (x <= 0) * (x >= 0) * 3),
+            "is neither the derivative",
+        ),
+        (
+            lambda x: torch.relu(1 - x) ** 2,
+            lambda x, g: -2 * g * torch.relu(1 - x),
+            "is the derivative from both sides",
+        ),
+    ],
+    ids=["below", "above", "mean", "neither", "no kink"],
+)
+def test_kinks_are_named_and_what_is_returned_there(f, backward, said):
+    def forward(x):
+        return f(x)
+
+    verdict = mg.prove(forward, backward=backward, x="N D", kinks=True)
+    assert verdict.verdict == "proved", verdict
+    assert "except where" in str(verdict)
+    assert said in verdict.conventions[0]
 
 
 @pytest.mark.parametrize(
@@ -439,6 +497,10 @@ def test_kinks_are_named():
         ("N-D", "expected"),
         ("= N D", "expected one size"),
         ("0", "no size"),
+        ("N D, Σ K = 1", "'Σ K = 1' is not known; expected"),
+        ("N D, symmetric", "expected a square matrix"),
+        ("N D, orthogonal", "expected a square matrix"),
+        ("N, QᵀQ = 1", "expected two sizes"),
     ],
 )
 def test_bad_specifications(text: str, message: str):

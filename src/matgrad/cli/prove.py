@@ -32,6 +32,7 @@ EXPECTED = "expected FILE:NAME, such as losses.py:SoftCrossEntropy, then ARGUMEN
     help="What computes the same as a kernel. Repeatable.",
 )
 @option("Options", "--surrogate", is_flag=True, help="It is no gradient by design: say what it is instead.")
+@option("Options", "--kinks", is_flag=True, help="Also say what is returned at kinks and ties.")
 @option("Options", "--seconds", type=POSITIVE, default=60, help="At most so long for each function.")
 @option("Options", "--if-claimed", is_flag=True, help="Pass over files without @mg.proved, as a hook of git does.")
 @option(
@@ -117,7 +118,7 @@ def claimed(
         module = loaded(path)
         claims = [claim for claim in claims_of(module) if not name or claim.function is found(module, name)]
         if claims and not said:
-            yield from (claim._replace(said=claim.said | {"seconds": options["seconds"]}) for claim in claims)
+            yield from (claim._replace(said=claim.said | _given(options)) for claim in claims)
             continue
         if not name:
             raise ValueError(f"{path}: no function in it has @mg.proved; {EXPECTED}")
@@ -128,6 +129,11 @@ def claimed(
             "reference": {kernel: found(module, text) for kernel, text in kernels.items()},
         }
         yield Claim(found(module, name), said | own | options, str(path))
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that hold for what files claim too."""
+    return {"seconds": options["seconds"]} | ({"kinks": True} if options["kinks"] else {})
 
 
 def _pair(text: str) -> tuple[str, str]:

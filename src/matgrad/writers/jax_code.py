@@ -220,7 +220,7 @@ def _constants(x: Any) -> Tensor:
 class JaxCode(Code):
     """Code whose gradients are a function of arguments and of gradients of outputs."""
 
-    keeps, edits = "keepdims", 100
+    keeps, edits = "keepdims", 60
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self.name, self.functions = name, list(functions)

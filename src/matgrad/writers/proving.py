@@ -17,11 +17,13 @@ import numpy as np
 from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal
 from matgrad.index_notation.functions import without_ties
 from matgrad.writers import texts
+from matgrad.writers.hypotheses import Hypothesis, SumIs, hypotheses, under
+from matgrad.writers.kinks import conventions
 from matgrad.writers.repairs import Repair
 from matgrad.writers.samples import Samples, g_name
 from matgrad.writers.sizes import QUESTIONS, DivisionError, OrderError, ShapeError, UnsupportedError
 from matgrad.writers.slots import Key, indices, keys
-from matgrad.writers.specifications import Specification, SumRule, specification, sum_rules, under
+from matgrad.writers.specifications import Specification, specification
 from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
 from matgrad.writers.tensors import Tensor, gradient, summed_to, symbols
 from matgrad.writers.verdicts import Formula, Place, Verdict
@@ -40,6 +42,7 @@ def prove(
     wrt: Sequence[str] | None = None,
     reference: Mapping[Any, Callable[..., Any]] | None = None,
     surrogate: bool = False,
+    kinks: bool = False,
     seconds: float = 60,
     **more: Any,
 ) -> Verdict:
@@ -47,14 +50,15 @@ def prove(
 
     The function is a torch.autograd.Function, a torch.library.custom_op with register_autograd, a jax.custom_vjp or
     jax.custom_jvp, or any function or module with a function `backward` of arguments and gradients. What is said of
-    its arguments, in `shapes` or by name, is a shape such as "N D" (docs/prove.md), or a number, which is itself.
+    its arguments, in `shapes` or by name, is a shape such as "N D" (docs/prove.md), or a number, which is itself. With
+    `kinks`, the gradient at kinks and ties is compared with the one-sided derivatives.
     """
     start = time.perf_counter()
     code = code_of(function, backward)
     divisions = Divisions()
     with kernels_replaced(code.functions, reference or {}), _limited(seconds):
         while True:
-            proof = Proof(code, {**(shapes or {}), **more}, wrt, surrogate, divisions)
+            proof = Proof(code, {**(shapes or {}), **more}, wrt, divisions, surrogate, kinks)
             token = QUESTIONS.set([])
             try:
                 proof.try_to_run(seconds)
@@ -174,13 +178,14 @@ class Proof:
         code: Code,
         shapes: Mapping[str, Any],
         wrt: Sequence[str] | None,
-        surrogate: bool,
         divisions: Divisions,
+        surrogate: bool = False,
+        kinks: bool = False,
         repairs: bool = True,
     ) -> None:
         self.error: Exception | None = None
-        self.code, self.shapes, self.surrogate, self.repairs = code, shapes, surrogate, repairs
-        self.divisions = divisions
+        self.code, self.shapes, self.divisions = code, shapes, divisions
+        self.surrogate, self.kinks, self.repairs = surrogate, kinks, repairs
         known = code.parameters
         if unknown := [name for name in (*shapes, *(wrt or ())) if name not in known]:
             raise ValueError(f"{code.name} has no argument {unknown[0]!r}; it has {', '.join(known)}")
@@ -252,7 +257,7 @@ class Proof:
 
     def _compare(self) -> None:
         """The forms of gradients; equal ones need no more."""
-        self.rules = sum_rules(self.specifications)
+        self.rules = hypotheses(self.specifications)
         for n in self.wrt:
             d, x = self.returned[n], self.symbols[n]
             if d is None:
@@ -269,7 +274,7 @@ class Proof:
             found.unequal = [k for k in keys(x.dims) if not self.is_equal(found, k)]
             self.compared[n] = found
 
-    def is_equal(self, found: Compared, key: Key, rules: Sequence[SumRule] = ()) -> bool:
+    def is_equal(self, found: Compared, key: Key, rules: Sequence[Hypothesis] = ()) -> bool:
         """Whether two forms are equal, with the rules that hold."""
         a, b = found.returned.data[key], found.true.data[key]
         if is_equal(a, b):
@@ -316,10 +321,14 @@ class Proof:
         names = sorted({a for s in self.specifications.values() for a in s.names})
         sizes = f"for all sizes {', '.join(names)}" if names else "for all numbers"
         lines.append(f"{sizes}: {', '.join(f'∂/∂{n}' for n in self.compared)}")
-        self.verdict.assumptions += [f"Σ_{r.size} {r.name} = {r.value}" for r in self.rules]
+        self.verdict.assumptions += map(str, self.rules)
         self.verdict.assumptions += [f"{n} > 0" for n, s in self.specifications.items() if s.kind == ">0"]
-        if kinks := texts.kinks([*self.outputs, *(t for c in self.compared.values() for t in (c.returned, c.true))]):
-            lines.append(f"except where {kinks}")
+        compared = [t for c in self.compared.values() for t in (c.returned, c.true)]
+        if kinks := texts.kinks([*self.outputs, *compared]):
+            lines.append(f"except where {texts.either(list(kinks))}")
+            if self.kinks:
+                self.verdict.conventions = conventions(samples, kinks)
+                lines += self.verdict.conventions
         self.end("proved")
 
     def _explain(self, n: str, key: Key, found: Compared) -> list[str | Formula]:
@@ -352,7 +361,7 @@ class Proof:
 
     def _proves(self, names: Sequence[str]) -> Callable[[Code], bool]:
         def proves(code: Code) -> bool:
-            proof = Proof(code, self.shapes, names, False, self.divisions, repairs=False)
+            proof = Proof(code, self.shapes, names, self.divisions, repairs=False)
             proof.try_to_run(0)
             return proof.verdict.verdict == "proved"
 
@@ -370,10 +379,10 @@ class Proof:
         """A hypothesis that would make it right: that an argument without gradients sums to 1."""
         unequal = [(n, key) for n in samples.witnesses for key in self.compared[n].unequal]
         for name, s in self.specifications.items():
-            if s.kind or s.sums or name in self.compared or not s.dims or len(s.dims[-1]) != 1:
+            if s.kind or s.sums or s.facts or name in self.compared or not s.dims or len(s.dims[-1]) != 1:
                 continue
             size = str(s.dims[-1][0])
-            rule = SumRule(name, size, Fraction(1))
+            rule = SumIs(name, size, Fraction(1))
             if all(self.is_equal(self.compared[n], key, [rule]) for n, key in unequal):
                 shape = " ".join("*".join(map(str, d)) for d in s.dims)
                 return [f'if Σ_{size} of {name} is 1, it is right: say {name}="{shape}, Σ_{size} = 1"']

@@ -45,7 +45,8 @@ class Samples:
             rng.shuffle(values)
             for found in sorted(values, key=lambda v: -len(set(v))):
                 sizes = {n: int(v) for n, v in zip(self.names, found, strict=True)}
-                if all(q.agrees(sizes) for q in QUESTIONS.get()):
+                known = [*(q.agrees for q in QUESTIONS.get()), *(s.admits for s in self.proof.specifications.values())]
+                if all(agrees(sizes) for agrees in known):
                     return sizes
         raise UnsupportedError("no small sizes for which the answers hold that the code was given: numbers")
 
@@ -89,7 +90,7 @@ class Samples:
         except Exception as error:
             self.problems.append(f"the code raises {type(error).__name__} with numbers: {error}{place_of(error)}")
             return
-        values = self._values(sizes, arguments, gs)
+        values = self.values(sizes, arguments, gs)
         self._outputs(run, values, sizes)
         for n, found in proof.compared.items():
             real = summed_as(np.asarray(returned[n], float), np.shape(arguments[n]))
@@ -103,7 +104,7 @@ class Samples:
                     sizes, arguments, gs, n, tuple(map(int, place)), float(real[place]), float(true[place])
                 )
 
-    def _values(self, sizes: Mapping[str, int], arguments: Mapping[str, Any], gs: Sequence[Array]) -> dict[str, Array]:
+    def values(self, sizes: Mapping[str, int], arguments: Mapping[str, Any], gs: Sequence[Array]) -> dict[str, Array]:
         """What symbols stand for, by the names of their entries."""
         values: dict[str, Array] = {}
         for n, s in self.proof.specifications.items():
@@ -159,7 +160,7 @@ class Samples:
         proof = self.proof
         sizes, arguments = self.arguments(0)
         gs = self.given(proof.code.run(_copied(arguments), numeric=True), 0)
-        values = self._values(sizes, arguments, gs)
+        values = self.values(sizes, arguments, gs)
         true = {n: gradient(proof.symbols[n], proof.outputs, proof.gs).numeric(values, sizes) for n in names}
 
         def agrees(code: Code) -> bool:
@@ -177,7 +178,7 @@ class Samples:
         shown = ", ".join(f"{n} = {x}" for n, x in sizes.items()) or "numbers"
         run = self.proof.code.run(_copied(arguments), numeric=True)
         gs, known = self.given(run, seed), len(self.problems)
-        self._outputs(run, self._values(sizes, arguments, gs), sizes)
+        self._outputs(run, self.values(sizes, arguments, gs), sizes)
         if any(x.startswith("output") for x in self.problems):  # finite differences would be those of another function
             del self.problems[known:]
             return []

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from matgrad.index_notation.expressions import Entry, Expression, Factor, Rule
-from matgrad.index_notation.sums import Sum, summed_over
 from matgrad.index_notation.values import Array
-from matgrad.writers.sizes import Atom, Atoms, Dims, Size, UnsupportedError, merged
-from matgrad.writers.slots import counted, keys
+from matgrad.writers.sizes import Atom, Atoms, Dims, Size, merged
+from matgrad.writers.slots import keys
 from matgrad.writers.tensors import entry_name, places, symbols
 
 KIND = re.compile(r"(?P<equal>=)?(?P<dims>[\w\s*·]*?)\s*(?P<kind>\?|>\s*0|<\s*\w+)?")
 SUM = re.compile(r"(?:Σ|sum)_(?P<size>\w+)\s*=\s*(?P<value>-?\d+(?:/\d+)?)")
-EXPECTED = '"N D", "B T 2*F", "> 0", "N K, Σ_K = 1", "N < K" for labels, "T S ?" for masks or "= H" for a size'
+T = r"\s*(?:ᵀ|\.T|\^T)\s*"
+FACT = {  # what can be said of a matrix, in several spellings
+    "symmetric": re.compile(rf"symmetric|(?P<S>\w+)\s*=\s*(?P=S){T}"),
+    "QᵀQ": re.compile(rf"orthogonal|(?P<Q>\w+){T}@?\s*(?P=Q)\s*=\s*[1I]"),
+    "QQᵀ": re.compile(rf"orthogonal|(?P<Q>\w+?)\s*@?\s*(?P=Q){T}=\s*[1I]"),
+}
+EXPECTED = (
+    '"N D", "B T 2*F", "> 0", "N K, Σ_K = 1", "N N, S = Sᵀ", "N K, QᵀQ = 1", "N < K" for labels, '
+    '"T S ?" for masks or "= H" for a size'
+)
 
 
 class Specification(NamedTuple):
-    """The shape of an argument, its kind ('', '>0', '?', '<K' or '='), and what its sums over sizes are."""
+    """The shape of an argument, its kind ('', '>0', '?', '<K' or '='), its sums over sizes, and other facts."""
 
     dims: Dims
     kind: str = ""
     sums: tuple[tuple[str, Fraction], ...] = ()
+    facts: frozenset[str] = frozenset()  # of those in FACT
 
     @property
     def is_differentiable(self) -> bool:
@@ -71,31 +79,52 @@ class Specification(NamedTuple):
         x = np.abs(x) + 0.2 if self.kind == ">0" else x
         for size, value in self.sums:
             axes = tuple(i for i, a in enumerate(a for d in self.dims for a in d) if a == size)
-            x = x + (float(value) - x.sum(axes, keepdims=True)) / sizes[size]
+            total = x.sum(axes, keepdims=True)
+            x = x * float(value) / total if self.kind == ">0" else x + (float(value) - total) / sizes[size]
+        if "symmetric" in self.facts:
+            x = (x + x.swapaxes(-1, -2)) / 2
+        if "QᵀQ" in self.facts:
+            x = np.linalg.qr(x)[0]
+        elif "QQᵀ" in self.facts:
+            x = np.linalg.qr(x.swapaxes(-1, -2))[0].swapaxes(-1, -2)
         return x.reshape(full)
+
+    def admits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether there is such an argument of these sizes: k orthogonal columns need k rows."""
+        if not self.facts & {"QᵀQ", "QQᵀ"}:
+            return True
+        rows, columns = (Size(d).value(sizes) for d in self.dims[-2:])
+        return ("QᵀQ" not in self.facts or rows >= columns) and ("QQᵀ" not in self.facts or rows <= columns)
 
 
 def specification(text: str) -> Specification:
     """What a text such as "N K, Σ_K = 1" says."""
     first, *others = (part.strip() for part in text.split(","))
-    kind, sums = "", []
-    for part in others:
-        found = SUM.fullmatch(part)
-        if found is None and re.sub(r"\s", "", part) != ">0":
-            raise ValueError(f"{text!r}: expected {EXPECTED}")
-        kind = kind if found else ">0"
-        sums += [(found["size"], Fraction(found["value"]))] if found else []
     match = KIND.fullmatch(first)
     if match is None:
         raise ValueError(f"{text!r}: expected {EXPECTED}")
-    kind = "=" if match["equal"] else re.sub(r"\s", "", match["kind"] or "") or kind
+    kind, sums, facts = re.sub(r"\s", "", match["kind"] or ""), list[tuple[str, Fraction]](), set[str]()
+    for part in others:
+        known = {name for name, pattern in FACT.items() if pattern.fullmatch(part)}
+        if found := SUM.fullmatch(part):
+            sums.append((found["size"], Fraction(found["value"])))
+        elif re.sub(r"\s", "", part) == ">0" and not kind:
+            kind = ">0"
+        elif known:
+            facts |= known
+        else:
+            raise ValueError(f"{text!r}: {part!r} is not known; expected {EXPECTED}")
     words = [map(_atom, re.split(r"[*·]", word)) for word in match["dims"].split()]
     dims = tuple(merged(a for a in word if a != 1) for word in words)
-    if match["equal"] and (len(dims) != 1 or match["kind"]):
+    if match["equal"] and (len(dims) != 1 or kind):
         raise ValueError(f"{text!r}: expected one size after =, such as '= H'")
-    result = Specification(dims, kind, tuple(sums))
+    result = Specification(dims, "=" if match["equal"] else kind, tuple(sums), frozenset(facts))
     if unknown := [size for size, _ in sums if size not in result.names]:
         raise ValueError(f"{text!r}: {unknown[0]} is no size of it")
+    if facts and (len(dims) < 2 or any(len(d) != 1 for d in dims[-2:]) or kind):
+        raise ValueError(f"{text!r}: expected two sizes of a matrix, such as 'N N'")
+    if dims[-2:] != dims[-2:][::-1] and ("symmetric" in facts or facts >= {"QᵀQ", "QQᵀ"}):
+        raise ValueError(f"{text!r}: expected a square matrix, such as 'N N'")
     return result
 
 
@@ -121,40 +150,3 @@ def part_values(name: str, dims: Dims, array: Any, sizes: Mapping[str, int]) -> 
     atoms = [a for d in dims for a in d]
     full = np.asarray(array).reshape([a if isinstance(a, int) else sizes[a] for a in atoms])
     return {entry_name(name, key): full[places(atoms, key)] for key in keys(dims)}
-
-
-class SumRule(NamedTuple):
-    """Σ_k t_ik = 1, over indices of a size."""
-
-    name: str
-    size: str
-    value: Fraction
-
-    def of(self, f: Factor) -> Expression | None:
-        """Σ_ik t_ik·e_i = Σ_i e_i"""
-        if not isinstance(f, Sum) or self.name not in f.key:
-            return None
-        bound, body = f.opened()
-        ((m, c),) = body.terms.items()
-        for k in (k for k in bound if k.size == self.size):
-            match [(g, p) for g, p in m if k in g.free]:
-                case [(Entry(name=self.name) as g, 1)] if [*g.indices].count(k) == 1:
-                    others = Expression({tuple(item for item in m if item[0] is not g): c * self.value})
-                    return summed_over(bound - {k}, others)
-        return None
-
-
-def under(rules: Iterable[Rule], e: Expression) -> Expression:
-    """An expression with rules applied until nothing changes."""
-    for rule in rules:
-        while (changed := e.mapped(rule)) != e:
-            e = changed
-    return e
-
-
-def sum_rules(specifications: Mapping[str, Specification]) -> list[SumRule]:
-    """The rules that arguments obey."""
-    for name, s in specifications.items():
-        if s.sums and counted(s.dims):
-            raise UnsupportedError(f"sums of {name}, which has numbers in its shape")
-    return [SumRule(name, size, value) for name, s in specifications.items() for size, value in s.sums]

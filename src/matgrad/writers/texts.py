@@ -26,6 +26,7 @@ ROUNDING = 1e-6  # relative: constants that are written with 7 digits
 text = notation.text
 TEXT, TEX = notation.Text(), notation.Latex()
 DOTS = {TEXT: "·", TEX: r"\cdot"}
+Kink = Step | Maximum
 Definitions = Sequence[tuple[Entry, Expression]]
 
 
@@ -129,15 +130,22 @@ def is_rounding(e: Expression, a: Expression, b: Expression) -> bool:
     return all(abs(c) <= ROUNDING * scales[m] for m, c in e.terms.items())
 
 
-def kinks(tensors: Sequence[Tensor]) -> str:
-    """Where conditions and maxima change, which is excluded."""
-    found = {}
+def kinks(tensors: Sequence[Tensor]) -> dict[str, Kink]:
+    """Where conditions and maxima change, which is excluded, in words."""
+    found: dict[str, tuple[str, Kink]] = {}
     for t in tensors:
-        names = letters(t)
         for f in (f for e in t.data.values() if isinstance(e, Expression) for f in e.inner()):
+            shape = f.shape({i: i.size for i in f.free})
+            names = letters(t)
+            bound = sorted(f.free - names.keys(), reverse=True)
+            names |= dict(zip(bound, (x for x in LETTERS if x not in names.values()), strict=False))
             if isinstance(f, Step) and not any(isinstance(g, Maximum) for g in f.argument.inner()):
-                found[f.shape({i: i.size for i in f.free})] = f"{text(f.argument, names)} = 0"
+                found.setdefault(shape, (f"{text(f.argument, names)} = 0", f))
             elif isinstance(f, Maximum):
-                found[f.shape({i: i.size for i in f.free})] = "two are the greatest"
-    shown = list(dict.fromkeys(found.values()))
+                found.setdefault(shape, ("two are the greatest", f))
+    return dict(found.values())
+
+
+def either(shown: Sequence[str]) -> str:
+    """a, b or c"""
     return " or ".join(shown[:4]) + (" …" if len(shown) > 4 else "")

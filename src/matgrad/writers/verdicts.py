@@ -53,6 +53,7 @@ class Verdict:
     gradients: list[str] = field(default_factory=list)  # the arguments whose gradients were compared
     formulas: list[Formula] = field(default_factory=list)  # what these gradients are
     assumptions: list[str] = field(default_factory=list)
+    conventions: list[str] = field(default_factory=list)  # what is returned at kinks and ties
     suggestions: list[str] = field(default_factory=list)  # lines of code that are proved
     place: Place | None = None  # of what is wrong, or of the function
     witness: Witness | None = None
