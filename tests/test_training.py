@@ -345,7 +345,7 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
         (
             lambda M: M.fit(X32, LABELS, metric="f1"),
             ValueError,
-            "metric: expected one of accuracy, rmse, mae, r2, found",
+            "metric: expected one of accuracy, rmse, mae, r2",
         ),
         (lambda M: M.fit(X32, LABELS, epochs=1.5), ValueError, "epochs must be an integer of 0 or more, found 1.5"),
         (

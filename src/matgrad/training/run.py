@@ -187,9 +187,9 @@ class Training(RunView):
 
     def _load(self, only_state: bool = False) -> None:
         """Train with the model, the loss and the clip norm as they are now."""
-        self._model.train()
+        self.M.train()
         self._step.loss, self._step.clip_norm = self.loss, self.clip_norm
-        self._step.load(self._model.state(), only_state)
+        self._step.load(self.M.state(), only_state)
 
     # -- the callbacks ------------------------------------------------------------------------
     def _poll(self, done: int) -> None:
@@ -208,17 +208,14 @@ class Training(RunView):
     def _call_batch(self) -> None:
         """Call the callbacks that want this batch, and continue with the model as they leave it."""
         due = [x for x in self.callbacks if x.wants_batches and self.step % x.interval == 0]
-        are_ours = all(map(is_builtin, due))  # which change the state, and nothing else
         start = time.perf_counter()
-        self._is_between_batches, self._is_current = True, False
-        if due and (self.group.size > 1 or not are_ours):
-            _ = self.M  # callbacks of users may know the model from elsewhere; on all ranks, if those of the first do
+        if due or self.group.size > 1:  # all ranks do what one of them needs
+            self.M.load_state(self._step.state())
         for callback in due:
             if is_first() or not callback.only_first:
                 callback.batch(self)
-        self._is_between_batches = False
-        if self._listen(self._is_current):
-            self._load(only_state=are_ours)
+        if self._listen(bool(due)):
+            self._load(only_state=all(map(is_builtin, due)))  # our callbacks change nothing else
         if not any(callback.is_training for callback in due):
             self._start_of_epoch += time.perf_counter() - start
 
@@ -253,8 +250,8 @@ class Training(RunView):
 
     def _seen(self) -> tuple[Snapshot, list[Array | Support]]:
         """What decides the next steps, as far as it can be seen to be changed, and the state, which is to be kept."""
-        modes, state = [layer.training for _, layer in self._model.walk()], list(self._model.state().values())
-        return Snapshot(self._model, self.loss, self.clip_norm, self.learning_rate, modes, list(map(id, state))), state
+        modes, state = [layer.training for _, layer in self.M.walk()], list(self.M.state().values())
+        return Snapshot(self.M, self.loss, self.clip_norm, self.learning_rate, modes, list(map(id, state))), state
 
     def snapshot(self) -> RunState:
         """What a checkpoint has of this run, apart from its model: between two batches, or two epochs."""

@@ -40,6 +40,7 @@ class History(dict[str, list]):
 class RunView:
     """A run of training as callbacks see it: its model, loss and data, how far it is, and what was measured."""
 
+    M: MultilayerPerceptron  # with the current parameters in `batch` and `epoch`, where changes count
     X: Array  # the last batch, unless the engine trains whole epochs by itself
     T: Array
     s: list[Array]  # its weights, [s], or [] if it has none
@@ -59,7 +60,7 @@ class RunView:
     _start_of_epoch: float  # as time.perf_counter() has it, moved on by the time that callbacks take
     _end_of_part: int | None  # the number of its last batch, if it is known
     _is_watched: bool  # whether the callbacks are called after each batch, and not after parts of an epoch
-    _is_in_epoch = _is_between_batches = _is_current = False
+    _is_in_epoch = False
     _resumed: RunState | None = None  # what the checkpoint has, until its epoch is resumed
     _order: dict[str, Any] | None = None  # the generator of the data before the order of this epoch
     _generator: dict[str, Any] | None = None  # the state of the other one when the checkpoint was written
@@ -75,20 +76,12 @@ class RunView:
         clip_norm: float | None = None,
         compiled: bool = True,
     ) -> None:
-        self._model, self.data, self.loss, self.compiled = M, data, loss, compiled
+        self.M, self.data, self.loss, self.compiled = M, data, loss, compiled
         self.epochs, self.clip_norm = check_size("epochs", epochs, least=0), clip_norm
         self._schedule, self.per_step = learning_rate, per_step
         self.rows: list[dict[str, Any]] = []  # one per epoch
         self.group = current() or Alone()  # of the ranks that train together
         self.group.asked = self.group.heard = Request.NONE
-
-    @property
-    def M(self) -> MultilayerPerceptron:
-        """The model; in a callback's `batch` with the current parameters, and what is changed in it is trained on."""
-        if self._is_between_batches and not self._is_current:
-            self._is_current = True
-            self._model.load_state(self._step.state())
-        return self._model
 
     @property
     def loss(self) -> LossFunction:
@@ -97,10 +90,10 @@ class RunView:
 
     @loss.setter
     def loss(self, loss: LossFunction) -> None:
-        check_loss(self._model, loss)
+        check_loss(self.M, loss)
         if isinstance(data := self.data, DataLoader):
             if data.labels is None:
-                check_target_values(self._model, backend_of(data.T).to_numpy(data.T), loss)
+                check_target_values(self.M, backend_of(data.T).to_numpy(data.T), loss)
             if data.weights is not None:
                 check_weighable(loss)
         self._loss = loss
