@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import matgrad as mg
+from gpu import test_beyond as beyond
 from gpu.comparison import SEEDS, assert_equal_states, trained
 from matgrad.backends.torch_backend import TorchBackend
 from matgrad.engines import torch_engine
@@ -45,7 +46,8 @@ def by(monkeypatch):
 
     def choose(method: str) -> None:
         def chosen(product: Value, matmul: str) -> str:
-            return method if method != "mixed" else METHODS[product.order % 3]
+            found = method if method != "mixed" else METHODS[product.order % 3]
+            return found if product.operation in source.TILED else "library"
 
         monkeypatch.setattr(fused, "method", chosen)
 
@@ -202,6 +204,13 @@ def test_random_architectures_train_by_generated_kernels(on_cuda, seed: int):
     for sparse in (False, True):
         found, expected = (trained(seed, "torch", None, compiled=c, sparse=sparse) for c in (True, False))
         assert_equal_states(found, expected, 1e-11, f"seed {seed}, sparse {sparse}")
+
+
+@pytest.mark.parametrize("name", beyond.MODELS)
+def test_layers_of_images_and_texts_train_by_generated_kernels(on_cuda, name: str):
+    found, expected = (beyond.trained(name, c, steps=2, device=None) for c in (True, False))
+    for key, A in expected.items():
+        np.testing.assert_allclose(found[key], A, rtol=2e-4, atol=2e-5, err_msg=f"{name}: {key}")
 
 
 def test_large_models_are_evaluated_whatever_the_order_of_their_memory(on_cuda, monkeypatch):

@@ -183,4 +183,6 @@ def test_kernels_keep_the_index_of_a_support_of_the_same_size():
 
 
 def test_all_operations_on_sparse_matrices_have_kernels_of_their_own():
-    assert {name for name, row in OPERATIONS.items() if row.kind == "sparse"} <= vars(CudaKernels).keys()
+    """But those with the constant E of a layer, which PyTorch takes by an index, and adds up in a fixed order."""
+    sparse = {name for name, row in OPERATIONS.items() if row.kind == "sparse"}
+    assert sparse - vars(CudaKernels).keys() == {"gather", "scatter"}

@@ -21,11 +21,11 @@ MODELS = {
 }
 
 
-def trained(name: str, compiled: bool, steps: int = 5) -> dict[str, np.ndarray]:
+def trained(name: str, compiled: bool, steps: int = 5, device: str | None = DEVICE) -> dict[str, np.ndarray]:
     """The state after some steps."""
     mg.manual_seed(3)
     M = mg.create_model(*MODELS[name], optimizers="Momentum(0.9)", densities="0.4;0.5" if name == "sparse" else None)
-    M.to("torch", device=DEVICE)
+    M.to("torch", device=device)
     rng, D = np.random.default_rng(4), M.layers[0].input_size
     X = rng.integers(9, size=(steps, 7, D)) if "Embedding" in MODELS[name][0] else rng.normal(size=(steps, 7, D))
     T = np.eye(5)[rng.integers(5, size=(steps, 7))]
