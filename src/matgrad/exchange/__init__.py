@@ -6,6 +6,7 @@ says which of its own they are. A tool is imported when it is first used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,13 @@ def to_torch(M: MultilayerPerceptron) -> Any:
     return _tool("torch_models", "torch").to_torch(M)
 
 
-def from_torch(module: Any) -> MultilayerPerceptron:
-    """The model that a `torch.nn.Sequential` is; a missing bias becomes 0, and is trained."""
-    return _tool("torch_models", "torch").from_torch(module)
+def from_torch(module: Any, shape: Sequence[int] | None = None) -> MultilayerPerceptron:
+    """The model that a `torch.nn.Sequential` is; a missing bias becomes 0, and is trained.
+
+    A module that takes images (N×C×H×W), sequences (N×C×L), tokens (N×L×d) or labels (N×L) needs the `shape` of an
+    example of the model, whose channels come last: (H, W, C), (L, C), (L, d) or (L,).
+    """
+    return _tool("torch_models", "torch").from_torch(module, shape)
 
 
 def save_torch(M: MultilayerPerceptron, path: str | Path) -> None:

@@ -6,6 +6,7 @@ Each operation comes with its place, such as 'layer 2, ReLU', with which the mes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -20,13 +21,24 @@ from matgrad.foundation.files import naming
 from matgrad.foundation.numbers import own_generator
 from matgrad.layers import (
     ActivationLayer,
+    AttentionLayer,
     BatchNormalizationLayer,
+    ConvolutionLayer,
     DropoutLayer,
+    EachLayer,
+    EmbeddingLayer,
+    GatedLayer,
     Layer,
     LayerNormalizationLayer,
     LinearLayer,
     LogSoftmaxLayer,
+    MaxPoolingLayer,
+    MeanPoolingLayer,
+    PositionsLayer,
+    ResidualLayer,
     RMSNormalizationLayer,
+    SequenceLayer,
+    SinusoidalLayer,
     SoftmaxLayer,
 )
 from matgrad.layers.dropout import DROPOUT_LAYERS, LinearDropoutLayer
@@ -78,10 +90,16 @@ FOLLOWING: dict[type[LinearLayer], Callable[[Any], Operation]] = {  # what follo
 }
 FOLLOWING |= {DROPOUT_LAYERS[cls]: function for cls, function in FOLLOWING.items()}
 LINEAR: tuple[type[LinearLayer], ...] = (LinearLayer, LinearDropoutLayer, *FOLLOWING)
+GRIDS: tuple[type, ...] = (ConvolutionLayer, MaxPoolingLayer, MeanPoolingLayer)
+TOKENS: tuple[type, ...] = (EmbeddingLayer, PositionsLayer, SinusoidalLayer, AttentionLayer)
+COMPOSITES: tuple[type, ...] = (SequenceLayer, ResidualLayer, GatedLayer, EachLayer)
 KNOWN: tuple[type, ...] = (
     *LINEAR,
     *NORMALIZING.values(),
     DropoutLayer,
+    *GRIDS,
+    *TOKENS,
+    *COMPOSITES,
 )  # no other layer, such as SReLU or a user's own, is exchanged
 
 
@@ -93,13 +111,29 @@ def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[
     for i, layer in enumerate(M.clone().to("numpy").layers, start=1):
         where, kind = f"layer {i}, {layer.specification()}", type(layer)
         with naming(where):
-            if trains and isinstance(layer, LinearDropoutLayer) and layer.dropout:
-                raise ValueError(f"drops weights at rate {layer.dropout}; other tools have dropout of neurons only")
-            if kind not in KNOWN:
-                raise ValueError("other tools have no such layer")
-            following = [FOLLOWING[kind](layer)] if kind in FOLLOWING else []
-        yield from ((where, x) for x in (layer, *following) if trains or kind is not DropoutLayer)
+            _check_known(layer, trains)
+            following = [*parts_of(layer)]
+        yield from ((where, x) for x in following if trains or kind is not DropoutLayer)
     yield from _normalizations(M.target_normalization, Denormalize, "targets", M.dtype)
+
+
+def _check_known(layer: Layer, trains: bool, name: str = "") -> None:
+    """Raise if a layer or a part of it, which the error names, has no counterpart."""
+    where = f"part {name}, {layer.specification()}: " if name else ""
+    if trains and isinstance(layer, LinearDropoutLayer) and layer.dropout:
+        raise ValueError(f"{where}drops weights at rate {layer.dropout}; other tools have dropout of neurons only")
+    if type(layer) not in KNOWN:
+        raise ValueError(f"{where}other tools have no such layer")
+    parts = [x for x in layer.parts() if isinstance(x, LinearLayer)] if isinstance(layer, GRIDS) else layer.parts()
+    for i, part in enumerate(parts, start=1):
+        _check_known(part, trains, f"{name}.{i}" if name else str(i))
+
+
+def parts_of(layer: Layer) -> Iterator[Operation]:
+    """A layer, and the function that follows its linear part."""
+    yield layer
+    if isinstance(layer, LinearLayer) and type(layer) in FOLLOWING:
+        yield FOLLOWING[type(layer)](layer)
 
 
 def _normalizations(
@@ -159,18 +193,24 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
     with own_generator():
         operations = list(chain)
         M = _assembled(operations)
-        if not any(layer.parameters for layer in M.layers):
+        if not any(layer.parameters for _, layer in M.walk()):
             raise ValueError("found no layers with weights, expected at least one")
         if len(found := sorted({X.dtype.name for X in matrices_of(M.state()).values() if X.dtype.kind == "f"})) > 1:
             raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
         if run is not None:
             precise = M.eval().clone().to(dtype="float64")
             for N, scale in BATCHES:
-                X = scale * np.random.default_rng(N).normal(size=(N, M.layers[0].input_size))
+                X = _random(M.layers[0], N, scale)
                 X = X if M.normalization is None else M.normalization.offset + X * M.normalization.scale
                 _compare(operations, M, precise, X.astype(M.dtype), run)
     M.train().set_optimizer(OPTIMIZER)
     return M.to("auto")
+
+
+def _random(layer: Layer, N: int, scale: float) -> np.ndarray:
+    """A random batch for the first layer of a model: normal numbers, or labels."""
+    rng, D = np.random.default_rng(N), layer.input_size
+    return scale * rng.normal(size=(N, D)) if layer.input == "real" else rng.integers(layer.V, size=(N, D))  # type: ignore[attr-defined]
 
 
 def _compare(
@@ -236,10 +276,24 @@ def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
         M.normalization = _normalization(operation)
     elif isinstance(operation, Layer):
         M.layers.append(DropoutLayer(size, dropout=operation.dropout) if type(operation) is DropoutLayer else operation)
-    elif type(last) is LinearLayer:
-        M.layers[-1] = linear(last.W, values_of(last.b)[0], operation)
     else:
+        M.layers[-1:] = [with_function(last, operation)]
+
+
+def with_function(layer: Any, function: Any) -> Layer:
+    """A linear layer, or one whose last part is linear, with a function after it."""
+    if type(layer) is LinearLayer:
+        return linear(layer.W, values_of(layer.b)[0], function)
+    parts = layer.layers if type(layer) in (ConvolutionLayer, EachLayer) else [None]
+    if type(parts[-1]) is not LinearLayer:
         raise ValueError("expected a linear layer just before it: a layer of matgrad is linear, then a function")
+    made = copy(layer)
+    made.layers = [*parts[:-1], with_function(parts[-1], function)]
+    if isinstance(made, ConvolutionLayer):
+        if not isinstance(made.layers[0], ActivationLayer):
+            raise ValueError("expected an activation function after a convolution")
+        made.act = made.layers[0].specification()
+    return made
 
 
 def linear(W: Any, b: np.ndarray | None = None, function: Any = None) -> LinearLayer:

@@ -8,7 +8,7 @@ file (see `matgrad.storage.models`), from which the model can be made again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,8 @@ from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, chain_of, check_settings, counterpart, dense, model_of, rows_of
+from matgrad.exchange.torch_reading import Reader, example, flattened, rows_in
+from matgrad.exchange.torch_shapes import CONVOLUTIONS, MODULES, Residual, Writer
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.numbers import own_generator
@@ -105,18 +107,17 @@ FIXED: dict[type, dict[str, tuple[Any, ...]]] = {
 OURS = {kind: (cls, settings) for cls, (kind, settings) in COUNTERPARTS.items()}
 NORMALIZATIONS: dict[type, type[_Rows]] = {chain.Normalize: NormalizeInputs, chain.Denormalize: DenormalizeOutputs}
 
-KNOWN = (nn.Sequential, nn.Linear, nn.Flatten, nn.Identity, *OURS, *NORMALIZATIONS.values())
+KNOWN = (nn.Sequential, nn.Linear, nn.Flatten, nn.Identity, *OURS, *NORMALIZATIONS.values(), *MODULES)
 
 # -- from a model ---------------------------------------------------------------------------------
 
 
 def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
     """The model as an `nn.Sequential`; see `matgrad.exchange`."""
-    modules = []
-    for where, operation in chain_of(M):
-        with naming(where):
-            modules.append(_module_of(operation))
-    return nn.Sequential(*modules).to(M.device if M.backend.name == "torch" else None).train(M.training)
+    writer = Writer(_module_of)
+    writer.write([*chain_of(M)])
+    writer.to("rows", ())
+    return nn.Sequential(*writer.modules).to(M.device if M.backend.name == "torch" else None).train(M.training)
 
 
 def _module_of(x: Any) -> nn.Module:
@@ -146,7 +147,7 @@ def _filled(module: Module, *arrays: np.ndarray) -> Module:
 # -- to a model -----------------------------------------------------------------------------------
 
 
-def from_torch(module: nn.Module) -> MultilayerPerceptron:
+def from_torch(module: nn.Module, shape: Sequence[int] | None = None) -> MultilayerPerceptron:
     """The model that an `nn.Sequential` is; see `matgrad.exchange`."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, found {type(module).__name__}")
@@ -160,11 +161,11 @@ def from_torch(module: nn.Module) -> MultilayerPerceptron:
     for where, part in modules:
         with naming(where):
             _check_own(part)
-    parts = [(where, part) for where, part in modules if not isinstance(part, nn.Sequential | nn.Identity)]
+    parts = [(_place(name, part), part) for name, part in flattened([("", module)])]
     _check_unshared(parts)
-    mode = module.training
+    mode, shape = module.training, None if shape is None else tuple(shape)
     try:
-        M = model_of(_chain(parts, dtypes[0]), lambda X: _outputs(module.eval(), parts, X))
+        M = model_of(_chain(parts, dtypes[0], shape), lambda X: _outputs(module.eval(), parts, X, shape))
     finally:
         module.train(mode)
     return M.train(mode)
@@ -177,7 +178,7 @@ METHODS = ("forward", "__call__", "_call_impl", "__iter__", "__getattr__")  # by
 
 def _check_own(module: nn.Module) -> None:
     """Raise if a module is of an unknown type, or runs code of users, or has tensors that cannot be read."""
-    kind = nn.Sequential if isinstance(module, nn.Sequential) else type(module)
+    kind = nn.Sequential if isinstance(module, nn.Sequential) and type(module) is not Residual else type(module)
     if kind not in KNOWN:
         names = ", ".join(kind.__name__ for kind in KNOWN)
         raise ValueError(f"expected an nn.Sequential of modules of these types, not of derived ones: {names}")
@@ -185,8 +186,8 @@ def _check_own(module: nn.Module) -> None:
     masks = [hook for hook in hooks if isinstance(hook, prune.BasePruningMethod)]
     if len(masks) < len(hooks):
         raise ValueError("has a hook, which may compute anything; expected none but those of torch.nn.utils.prune")
-    if {hook._tensor_name for hook in masks} - ({"weight"} if type(module) is nn.Linear else set()):
-        raise ValueError("is pruned; expected masks of the weights of linear modules only")
+    if {hook._tensor_name for hook in masks} - ({"weight"} if type(module) in (nn.Linear, *CONVOLUTIONS) else set()):
+        raise ValueError("is pruned; expected masks of the weights of linear modules and convolutions only")
     own = (x for x in METHODS if x in vars(module) or getattr(type(module), x, None) != getattr(kind, x, None))
     if name := next(own, None):
         raise ValueError(f"has a method {name} of its own, which may compute anything")
@@ -209,27 +210,30 @@ def _check_unshared(parts: Parts) -> None:
 
 
 @torch.no_grad()
-def _outputs(module: nn.Module, parts: Parts, X: np.ndarray) -> chain.Outputs:
+def _outputs(module: nn.Module, parts: Parts, X: np.ndarray, shape: tuple[int, ...] | None) -> chain.Outputs:
     """What a module and its parts compute, with products in full precision."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
         Y = torch.tensor(X, device=next(module.parameters()).device)
-        yield "", _array(module(Y))
+        Y = Y if shape is None else example(Y, shape, parts[0][1])
+        yield "", _array(rows_in(module(Y) if not isinstance(module, nn.MultiheadAttention) else module(Y, Y, Y)[0]))
         for where, part in parts:
-            Y = part(Y)
-            yield where, _array(Y)
+            Y = part(Y) if type(part) is not nn.MultiheadAttention else part(Y, Y, Y)[0]
+            yield where, _array(rows_in(Y))
     finally:
         torch.set_float32_matmul_precision(precision)
 
 
-def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
+def _chain(parts: Parts, dtype: str, shape: tuple[int, ...] | None) -> Iterator[tuple[str, Operation]]:
     """The operations of modules, with their places."""
+    reader = Reader(partial(_operation, dtype=dtype), shape)
     for where, part in parts:
         with naming(where):
-            operation = _operation(part, dtype)
-        if operation is not None:
-            yield where, operation
+            operations = list(reader.read(part))
+        yield from ((where, operation) for operation in operations)
+    with naming(parts[-1][0]):
+        reader.check_end()
 
 
 def _place(name: str, module: nn.Module) -> str:
@@ -244,7 +248,7 @@ def _operation(module: Any, dtype: str) -> Operation | None:
     check_settings(FIXED.get(kind, {}), partial(getattr, module))
     if kind is nn.Flatten:
         return None
-    if kind is nn.Linear:
+    if isinstance(module, nn.Linear):
         return _linear(module)
     if kind in NORMALIZATIONS.values():
         normalize = chain.Normalize if kind is NormalizeInputs else chain.Denormalize

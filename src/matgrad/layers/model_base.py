@@ -186,7 +186,7 @@ class ModelBase:
         with density 1 it stays as it is.
         """
         pairs = with_densities(self.linear_layers(), densities)
-        self.set_supports([random_support(layer.output_size, layer.input_size, d, rng) for layer, d in pairs])
+        self.set_supports([random_support(x.output_size, x.input_size, d, rng, within=x.within) for x, d in pairs])
 
     def set_supports(self, supports: Sequence[Any]) -> None:
         """Give every linear layer its support: a `Support`, a mask or a SciPy matrix; None leaves it as it is.

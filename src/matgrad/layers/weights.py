@@ -34,6 +34,7 @@ class WeightedLayer(Layer):
 
     parameters: tuple[str, ...] = ("W", "b")
     least_outputs = 1  # two for a softmax
+    within: Support | None = None  # where W may have weights, such as in the groups of a convolution
 
     W: Any  # a matrix, dense or sparse
     b: Matrix

@@ -189,6 +189,7 @@ class ConvolutionLayer(GridLayer):
         options: dict[str, Any] = {"support": support}
         Q = columns.shape[1]
         inner = ActivationLayer(Q, channels, act, **options) if act else LinearLayer(Q, channels, **options)
+        inner.within = support
         self.channels, self.size, self.stride, self.padding = channels, size, stride, padding
         self.dilation, self.groups, self.act = dilation, groups, act
         self.input_shape = input_shape

@@ -75,13 +75,20 @@ def parse_densities(items: Items) -> list[float]:
     return densities
 
 
-def random_support(K: int, D: int, density: float, rng: Generator | None = None) -> Support | None:
+def random_support(
+    K: int, D: int, density: float, rng: Generator | None = None, within: Support | None = None
+) -> Support | None:
     """A random support with round(density·K·D) elements; None, for a dense matrix, if these are all.
 
-    Every support with that number of elements is equally likely.
+    Every support with that number of elements is equally likely. With another support, such as that of the groups of a
+    convolution, it is in that, and None if it would be all of it.
     """
     check_density("density", density)
     nnz = round(density * K * D)
+    if nnz and within is not None:
+        rng = rng if rng is not None else generator()
+        few = nnz < within.nnz
+        return Support.from_flat((K, D), np.sort(rng.choice(within.flat(), nnz, replace=False))) if few else None
     if not nnz:
         raise ValueError(f"density: {density:.6g} of the {K} × {D} weights is less than one weight")
     return None if nnz == K * D else Support.random(K, D, nnz, rng if rng is not None else generator())

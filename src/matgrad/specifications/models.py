@@ -296,7 +296,7 @@ def _create_layer(item: str, kind: Any, shape: tuple[int, ...], K: int, rows: It
         if isinstance(part, LinearLayer):
             if part is not layer:
                 rate, renew, sparsity = next(rows)
-                if (support := _support(sparsity, part.output_size, part.input_size)) is not None:
+                if (support := _support(sparsity, part.output_size, part.input_size, part.within)) is not None:
                     part.set_support(support)
             if rate and isinstance(part, LinearDropoutLayer):
                 part.set_dropout(rate, renew)
@@ -305,9 +305,9 @@ def _create_layer(item: str, kind: Any, shape: tuple[int, ...], K: int, rows: It
     return layer
 
 
-def _support(item: float | Support | None, K: int, D: int) -> Support | None:
-    """The given support, or a random one with a density below 1; None for a dense layer."""
-    return item if item is None or isinstance(item, Support) else random_support(K, D, item)
+def _support(item: float | Support | None, K: int, D: int, within: Support | None = None) -> Support | None:
+    """The given support, or a random one with a density below 1; None for a layer that stays as it is."""
+    return item if item is None or isinstance(item, Support) else random_support(K, D, item, within=within)
 
 
 def _kinds(items: list[str]) -> list[Any]:

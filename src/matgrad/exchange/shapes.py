@@ -1,0 +1,111 @@
+"""What the tools share of layers for images and tokens, whose shapes are H × W × C and L × d: channels come last.
+
+A row of matgrad has the channels of a pixel side by side, as Keras has them; PyTorch and ONNX have channels first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from matgrad.exchange import chain
+from matgrad.layers import AttentionLayer, ConvolutionLayer, EachLayer, EmbeddingLayer, Layer
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support
+
+Shape = tuple[int, ...]
+
+
+def shape_of(layer: Any) -> Shape:
+    """The shape of the input."""
+    return tuple(getattr(layer, "input_shape", (layer.input_size,)))
+
+
+def output_shape(layer: Any) -> Shape:
+    """The shape of the output."""
+    return tuple(getattr(layer, "output_shape", (layer.output_size,)))
+
+
+# -- kernels ----------------------------------------------------------------------------------------
+
+
+def kernel(layer: Any, W: Any = None) -> np.ndarray:
+    """The K×k×…×C/g kernel of a convolution: channels of the output, pixels of a window, channels of a group."""
+    C, K, g = layer.input_shape[-1], layer.channels, layer.groups
+    A = chain.dense(layer.layers[0].W if W is None else W).reshape(K, -1, C)
+    own = [A[o, :, (o * g // K) * (C // g) : (o * g // K + 1) * (C // g)] for o in range(K)]
+    return np.stack(own).reshape(K, *(len(layer.input_shape) - 1) * [layer.size], C // g)
+
+
+def mask(layer: Any) -> np.ndarray | None:
+    """Where the kernel of a sparse convolution has weights; None if that is everywhere."""
+    W = layer.layers[0].W
+    if not isinstance(W, SparseMatrix):
+        return None
+    found = kernel(layer, W.with_values(np.ones_like(W.values)))
+    return None if found.all() else found
+
+
+def convolution(shape: Shape, A: np.ndarray, b: np.ndarray | None, stored: Any = None, **settings: Any) -> Layer:
+    """The convolution with a K×k×…×C/g kernel and a bias, on images or tokens; it is sparse where `stored` is 0."""
+    K, *sides, _ = A.shape
+    if len({*sides}) != 1 or len(shape) != len(sides) + 1:
+        raise ValueError(f"found a window of {' × '.join(map(str, sides))}, expected a square one, for an image")
+    layer = ConvolutionLayer(shape, K, sides[0], **settings)
+    C, g, inner = shape[-1], layer.groups, layer.layers[0]
+    if A.shape[-1] * g != C:
+        raise ValueError(f"takes {A.shape[-1] * g} channels, but what is before it has {C}")
+
+    def spread(A: np.ndarray) -> np.ndarray:
+        wide = np.zeros((K, math.prod(sides), C), A.dtype)
+        for o in range(K):
+            first = (o * g // K) * (C // g)
+            wide[o, :, first : first + C // g] = A.reshape(K, -1, C // g)[o]
+        return wide.reshape(K, -1)
+
+    made = chain.linear(spread(A), b)
+    if stored is not None or g > 1:
+        support = Support.from_mask(spread(np.ones_like(A) if stored is None else stored) != 0)
+        made = chain.linear(SparseMatrix.from_dense(made.W, support), b)
+    inner.W, inner.b = made.W, made.b  # type: ignore[attr-defined]
+    return layer
+
+
+# -- layers of layers -------------------------------------------------------------------------------
+
+
+def each(shape: Shape, *layers: Layer) -> Layer:
+    """Layers on every token or pixel of a shape."""
+    made: Any = EachLayer(math.prod(shape[:-1]), *layers)
+    made.input_shape, made.output_shape = shape, (*shape[:-1], layers[-1].output_size)
+    return made
+
+
+def composed(cls: type[Any], shape: Shape, layers: Sequence[Layer]) -> Layer:
+    """A layer of layers, which knows its shapes."""
+    made: Any = cls(*layers)
+    made.input_shape, made.output_shape = shape, output_shape(layers[-1])
+    return made
+
+
+def attention(shape: Shape, heads: int, causal: bool, *projections: np.ndarray) -> list[Layer]:
+    """Self-attention between the linear layers W, b of queries, keys and values and V, c of the output."""
+    W, b, V, c = projections
+    L, _ = shape
+    middle = (L, len(W))
+    return [
+        each(shape, chain.linear(W, b)),
+        AttentionLayer(middle, heads, causal=causal),
+        each((L, len(W) // 3), chain.linear(V, c)),
+    ]
+
+
+def embedding(shape: Shape, W: np.ndarray) -> Layer:
+    """An embedding of L labels with the rows of W."""
+    (L,), (V, d) = shape, W.shape
+    layer = EmbeddingLayer(L, d, V)
+    layer.W = W
+    return layer
