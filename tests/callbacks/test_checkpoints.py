@@ -205,15 +205,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
     assert {file.name: file.read_bytes() for file in checkpoint_files(tmp_path)} == before
 
 
-def test_two_runs_do_not_share_a_folder(tmp_path):
-    class Second(mg.Callback):
-        def epoch(self, run):
-            with pytest.raises(ValueError, match="another run is writing its checkpoints there"):
-                fit(model("numpy"), mg.Checkpoints(tmp_path, overwrite=True), epochs=1)
-
-    fit(model("numpy"), mg.Checkpoints(tmp_path), Second(), epochs=1)
-    assert find_checkpoint(tmp_path).run.epoch == 1
-    fit(model("numpy"), mg.Checkpoints(tmp_path, overwrite=True), epochs=2)  # the folder is free again
+def test_a_new_run_removes_what_a_killed_one_has_left(tmp_path):
+    (tmp_path / ".matgrad-left").touch()
+    fit(model("numpy"), mg.Checkpoints(tmp_path), epochs=1)
+    assert not (tmp_path / ".matgrad-left").exists()
 
 
 def test_what_cannot_be_written_is_told_and_training_goes_on():
@@ -224,7 +219,7 @@ def test_what_cannot_be_written_is_told_and_training_goes_on():
                 os.chmod(folder / "checkpoints", 0o500 if run.epoch in (2, 3) else 0o700)
 
         writer = mg.Checkpoints(folder / "checkpoints")
-        with pytest.warns(UserWarning, match=r"after step (16|24): .*Permission denied.*; training goes on"):
+        with pytest.warns(UserWarning, match=r"after step (16|24): .*Permission denied.*; training continues"):
             fit(model("numpy"), Protect(), writer, epochs=3)
         assert isinstance(writer.failure, PermissionError)
         assert find_checkpoint(folder / "checkpoints").run.epoch == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from matgrad.foundation.writing import as_json, atomic_write, lock_folder, replaceable, write_json, write_or_rescue
+from matgrad.foundation.writing import as_json, atomic_write, replaceable, write_json, write_or_rescue
 from support import open_folder, unprivileged
 
 
@@ -78,16 +78,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, error):
     with pytest.raises(error):
         write_half()
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
-
-
-def test_a_locked_folder_is_that_of_one_process_without_leftovers(tmp_path):
-    (tmp_path / ".matgrad-left").touch()
-    handle = lock_folder(tmp_path)
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(BlockingIOError):
-        lock_folder(tmp_path)
-    os.close(handle)
-    os.close(lock_folder(tmp_path))
 
 
 def test_what_cannot_be_written_is_rescued(tmp_path, monkeypatch):

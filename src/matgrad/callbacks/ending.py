@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import signal
 import threading
 import warnings
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from matgrad.backends import convert
 from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size
-from matgrad.foundation.writing import lock_folder
+from matgrad.foundation.writing import PREFIX
 from matgrad.layers.state import State, matrices_of
 from matgrad.storage.checkpoints import BEST, FILES, checkpoint_files, read_checkpoint, step_of, write_checkpoint
 from matgrad.storage.models import on_backend
@@ -128,13 +127,12 @@ class Checkpoints(Callback):
 
     `every` is a number of epochs, or of steps with a suffix, such as ``"500s"`` or ``"500 steps"``. The newest `keep`
     checkpoints stay; ``best.safetensors`` is the one with the smallest `measure`, if that is measured. Ctrl-C and
-    SIGTERM write one too. What cannot be written is told in a warning, and training continues; `failure` has the error
+    SIGTERM write one too. A warning says what cannot be written, and training continues; `failure` has the error
     of the last one.
     `record` is kept in every file. If the folder has checkpoints of another run, it is refused or, with `overwrite`,
     emptied.
 
-    ``M.fit(X, T, resume=folder)``, with the same callbacks, resumes from the newest good one. While a run writes to
-    a folder, no other can.
+    ``M.fit(X, T, resume=folder)``, with the same callbacks, resumes from the newest good one.
     """
 
     only_first = True
@@ -157,17 +155,12 @@ class Checkpoints(Callback):
         self.keep, self.overwrite = check_size("keep", keep), overwrite
         self.best: float | None = None  # the smallest measure so far
         self.failure: OSError | None = None
-        self._lock = ExitStack()  # of the folder, which other runs cannot use until it is closed
         self._written = -1  # the step of the last one
 
     def start(self, run: Training) -> None:
         self._open(run)
         self.best = None
-        try:
-            self._write(run)
-        except BaseException:
-            self._lock.close()
-            raise
+        self._write(run)
 
     def resume(self, run: Training, state: Mapping[str, Any]) -> None:
         self._open(run)
@@ -191,19 +184,14 @@ class Checkpoints(Callback):
             self._write(run)
 
     def end(self, run: Training) -> None:
-        try:
-            if run.is_stopped and not run.is_rescued and self._written != run.step:
-                self._write(run)
-        finally:
-            self._lock.close()
+        if run.is_stopped and not run.is_rescued and self._written != run.step:
+            self._write(run)
 
     def _open(self, run: Training) -> None:
-        """Make the folder and keep it for this run; it may have no checkpoints of other runs, nor later ones."""
+        """Make the folder, without what killed runs have left; it may have no checkpoints of others, nor later ones."""
         self.folder.mkdir(exist_ok=True)
-        try:
-            self._lock.callback(os.close, lock_folder(self.folder))
-        except BlockingIOError:
-            raise ValueError(f"{self.folder}: another run is writing its checkpoints there") from None
+        for file in self.folder.glob(f"{PREFIX}*"):
+            file.unlink(missing_ok=True)
         files = [file for file in (self.folder / BEST, *checkpoint_files(self.folder)) if file.exists()]
         if run.resumed_from is not None and run.resumed_from.resolve().parent == self.folder.resolve():
             files = [file for file in files if step_of(file) > run.step and _is_good(file)]
@@ -211,7 +199,6 @@ class Checkpoints(Callback):
             while files:
                 files.pop().unlink()
         if files:
-            self._lock.close()
             found = f"has {files[-1].name} of another run"
             raise ValueError(f"{self.folder}: {found}; expected a new folder, or to resume from this one")
 
@@ -221,13 +208,13 @@ class Checkpoints(Callback):
             if wrong := not_finite(run.M):
                 raise OSError(wrong)
             place = file or self.folder / FILES.replace("*", f"{run.step:08}")
-            if place.is_symlink():  # in a folder that may be a stranger's
+            if place.is_symlink():
                 place.unlink()
             write_checkpoint(place, run.M, run.snapshot(), self.record)
             self.failure = None
         except OSError as error:
             self.failure = error
-            warnings.warn(f"no checkpoint after step {run.step}: {error}; training goes on", stacklevel=2)
+            warnings.warn(f"no checkpoint after step {run.step}: {error}; training continues", stacklevel=2)
             return False
         if file is None:
             self._written = run.step

@@ -17,11 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
-
 PREFIX = ".matgrad-"  # of temporary files
 
 
@@ -58,26 +53,6 @@ def replaceable(path: str | Path) -> Path:
     if place.exists() and not os.access(place, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return place
-
-
-def lock_folder(folder: Path) -> int:
-    """An open handle that locks a folder until it is closed or the process ends. Raise if another process has it.
-
-    Temporary files that killed processes have left in the folder are removed.
-    """
-    if fcntl is None:
-        return os.open(os.devnull, os.O_RDONLY)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise
-    except OSError:  # this file system has no locks
-        return handle
-    for file in folder.glob(f"{PREFIX}*"):
-        file.unlink(missing_ok=True)
-    return handle
 
 
 def as_json(value: Any, indent: int | None = 2) -> str:
