@@ -153,7 +153,7 @@ class AdamOptimizer(Optimizer):
     """m' = β₁·m + (1-β₁)·Dx;  v' = β₂·v + (1-β₂)·Dx⊙Dx;  x' = x - η·m̂ ⊙ 1/(√v̂ + ε)
 
     with m̂ = m' / c₁' and v̂ = v' / c₂', where c' = β·c + (1-β) is 1 - βᵗ after t updates. With β₁² > β₂ the root
-    forgets a gradient before m does, and an update after it has no bound: such rates are refused.
+    forgets a gradient before m does, and an update after it has no bound: such rates are invalid.
     """
 
     state_names = ("m", "v", "c1", "c2")

@@ -129,7 +129,7 @@ class Checkpoints(Callback):
     checkpoints stay; ``best.safetensors`` is the one with the smallest `measure`, if that is measured. Ctrl-C and
     SIGTERM write one too. A warning says what cannot be written, and training continues; `failure` has the error
     of the last one.
-    `record` is kept in every file. If the folder has checkpoints of another run, it is refused or, with `overwrite`,
+    `record` is kept in every file. If the folder has checkpoints of another run, it is an error or, with `overwrite`,
     emptied.
 
     ``M.fit(X, T, resume=folder)``, with the same callbacks, resumes from the newest good one.

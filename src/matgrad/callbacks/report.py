@@ -148,7 +148,7 @@ class _RowsFile(Callback):
     """A file with all rows of the run so far, of which each is appended when its epoch ends.
 
     The whole file is written at the start, with the rows of a resumed run, and wherever a row cannot be appended: if it
-    has new columns, or if an earlier one could not be written, of which a warning tells.
+    has new columns, or if an earlier one could not be written.
     """
 
     only_first = True

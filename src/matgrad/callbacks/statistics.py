@@ -99,7 +99,7 @@ class Accounting(Callback):
 
     state_names = MappingProxyType(dict.fromkeys(("_examples", "_flops", "_dense_flops", "_updates"), int))
 
-    _supports: dict[str, Support]  # with which training goes on
+    _supports: dict[str, Support]  # of the next step
     _cost: Counter[str] | None  # of a step with them
 
     def start(self, run: Training) -> None:

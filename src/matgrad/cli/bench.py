@@ -90,7 +90,7 @@ def bench(as_json: bool, **options: Any) -> None:
 
 # -- in the process of one way ----------------------------------------------------------------------
 
-_train: Callable[[int], float] | None = None  # trains for so many epochs, and returns the seconds per step
+_train: Callable[[int], float] | None = None  # trains for a number of epochs, and returns the seconds per step
 _times = 0  # as many make a turn
 
 

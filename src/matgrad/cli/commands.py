@@ -160,5 +160,5 @@ RENAMED: dict[str, str] = {  # what was written, and what to write now
 
 
 def renaming(spelling: str) -> str | None:
-    """What a message says of a spelling that was given up; None of one that was not."""
+    """The message for an option that was removed; None for another one."""
     return f"{spelling} is gone: use {RENAMED[spelling]}" if spelling in RENAMED else None

@@ -1,7 +1,7 @@
 """Options that come from files: a configuration file of the user, the record of a run, or a checkpoint (`--resume`).
 
-What a user wrote may name files and plugins, as the command line may. A record or a checkpoint may come from a
-stranger: it says what is trained and how, but names no file that is read or written, and no code that is run.
+What a user wrote may name files and plugins, as the command line may. A record or a checkpoint may be untrusted:
+it says what is trained and how, but names no file that is read or written, and no code that is run.
 """
 
 from __future__ import annotations

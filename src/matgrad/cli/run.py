@@ -267,7 +267,7 @@ class TrainingRun(mg.Callback):
         files: list[tuple[Path | None, Callable[[Path], object]]] = [(options["save_weights"], save)]
         record = self._record(results, started) if folder or options["as_json"] else None  # which hashes the data
         if folder:
-            with suppress(OSError):  # which is told of its files
+            with suppress(OSError):  # reported for its files
                 folder.mkdir(exist_ok=True)
             files += [(folder / "model.npz", save), (folder / "run.json", lambda path: write_json(path, record))]
         files.append((options["save_dataset"], partial(datasets.save_npz, self.data)))

@@ -178,13 +178,13 @@ class Features:
             features = conform(value, cls)
         columns, target = features.columns, features.target
         names, positions = [column.name for column in columns], [column.position for column in columns]
-        is_sound = (
+        is_valid = (
             *(columns and positions == sorted(set(positions)), all(column.is_valid for column in columns)),
             *(target.position not in positions, target.categories is None),
             0 <= min([*positions, target.position]) <= max([*positions, target.position]) < features.width,
             set(names) == {None} or (None not in names and len(set(names)) == len(names)),
         )
-        if not all(is_sound):
+        if not all(is_valid):
             raise ValueError("the features are damaged: its columns do not fit each other")
         return features
 

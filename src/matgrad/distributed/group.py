@@ -90,14 +90,14 @@ class Group(ABC):
         A fact has a name such as 'the batch size'; a hash is abbreviated.
         """
         first, *others = self.exchange(dict(facts), where)
-        told = []
+        differences = []
         for rank, own in enumerate(others, 1):
             pairs = {name: (own.get(name), first.get(name)) for name in first | own}
             found = [f"{name} ({_shown(x)}, expected {_shown(y)})" for name, (x, y) in pairs.items() if x != y]
-            told += [f"rank {rank} differs from rank 0 in {' and '.join(found)}"] if found else []
-        if told:
-            hints = [hint for name, hint in HINTS.items() if any(name in text for text in told)]
-            raise Disagreement("; ".join([*told, *hints]))
+            differences += [f"rank {rank} differs from rank 0 in {' and '.join(found)}"] if found else []
+        if differences:
+            hints = [hint for name, hint in HINTS.items() if any(name in text for text in differences)]
+            raise Disagreement("; ".join([*differences, *hints]))
 
     def fail(self) -> None:
         """End the group on this rank, as when it fails."""

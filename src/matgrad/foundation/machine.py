@@ -42,14 +42,14 @@ def cores() -> int:
 
 
 def process_memory() -> dict[str, int]:
-    """What Linux tells of the memory of this process, in bytes: VmHWM, the most so far, RssAnon … Else nothing."""
+    """The memory of this process in bytes, as Linux reports it: VmHWM, the peak so far, RssAnon …; empty elsewhere."""
     status = Path("/proc/self/status")
     lines = (line.split() for line in status.read_text().splitlines()) if status.exists() else ()
     return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines if words[-1] == "kB"}
 
 
 def peak_memory() -> int | None:
-    """The most bytes of memory that this process has had so far; None if the system does not tell."""
+    """The most bytes of memory that this process has had so far; None if unknown."""
     if "VmHWM" in (found := process_memory()):
         return found["VmHWM"]
     try:

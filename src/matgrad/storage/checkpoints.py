@@ -3,7 +3,7 @@
 A checkpoint is one safetensors file, ``step-00001200.safetensors`` in a folder. Its tensors are the state of the model
 under its own names (``1.W``, ``1.W.delta``, ``1.W.support.columns`` …) and what callbacks keep; its header has the JSON
 strings ``checkpoint`` (a `Checkpoint` without the model) and ``model``, as in a program file, which makes it a model
-file too; see `matgrad.storage.models`. A digest tells a damaged file from a good one.
+file too; see `matgrad.storage.models`. A digest detects damage.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RunState:
     seconds: float  # of finished epochs
     epoch_seconds: float  # of the present epoch
     is_stopped: bool  # whether a callback has ended the run
-    settings: dict[str, str]  # which are expected to be the same when it goes on: the loss, and so on
+    settings: dict[str, str]  # that should be the same when it is resumed: the loss, and so on
     rows: list[dict[str, Any]]  # one per finished epoch
     order: dict[str, Any] | None  # the generator of the order of the examples, before it gave that of this epoch
     generator: dict[str, Any]  # the generator that is used where none is given
@@ -116,7 +116,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def find_checkpoint(path: str | Path) -> Checkpoint:
-    """The checkpoint in a file or, for a folder, in the newest good one; a warning tells of damaged ones."""
+    """The checkpoint in a file or, for a folder, in the newest valid one; warns of damaged ones."""
     if not (folder := Path(path)).is_dir():
         return read_checkpoint(path)
     for file in reversed(checkpoint_files(folder)):
@@ -124,7 +124,7 @@ def find_checkpoint(path: str | Path) -> Checkpoint:
             return read_checkpoint(file)
         except ValueError as error:
             warnings.warn(f"{error}; the one before it is used", stacklevel=2)
-    raise ValueError(f"{path}: expected a folder with checkpoints ({FILES}), found no good one")
+    raise ValueError(f"{path}: expected a folder with checkpoints ({FILES}), found no valid one")
 
 
 def checkpoint_files(folder: Path) -> list[Path]:

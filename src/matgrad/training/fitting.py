@@ -97,7 +97,7 @@ def fit(
     compiling, without statistics and other callbacks) and, unless `statistics` is off, the 'loss' and the `metric`
     ('accuracy', 'rmse', 'mae', 'r2' or 'perplexity'; by default the perplexity of texts, the accuracy of other classes
     and the RMSE of numbers), also as
-    'validation_loss', 'test_loss' and so on. If a layer is sparse, it also has what `callbacks.Accounting` tells:
+    'validation_loss', 'test_loss' and so on. If a layer is sparse, it also has what `callbacks.Accounting` adds:
     FLOPs, memory, stored and explored weights.
     `verbose` shows them, in a notebook as a live table and plot. `resume` continues a checkpoint; `epochs` counts
     those before it too. See `stochastic_gradient_descent` for the rest.

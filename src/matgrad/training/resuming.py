@@ -49,7 +49,7 @@ def snapshot(run: Training) -> RunState:
 
 
 def restore(run: Training, checkpoint: Checkpoint, callbacks: Sequence[Callback]) -> None:
-    """Go on from a checkpoint."""
+    """Set the run and its model to a checkpoint."""
     if run.epochs < checkpoint.run.epoch:
         expected = f"expected as many epochs or more, found {run.epochs}"
         raise ValueError(f"{checkpoint.path}: {checkpoint.run.epoch} epochs are done, {expected}")

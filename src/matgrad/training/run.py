@@ -76,7 +76,7 @@ class Training(RunView):
     def train(self, callbacks: Sequence[Callback] = (), resume: str | Path | None = None) -> History:
         """Train epoch by epoch, until the last one or until a callback stops training; returns the history.
 
-        `resume` is a checkpoint from which it goes on, or a folder of them. Ctrl-C ends it with KeyboardInterrupt.
+        `resume` is a checkpoint, or a folder of them. Ctrl-C ends it with KeyboardInterrupt.
         """
         if resume is not None:
             resuming.restore(self, find_checkpoint(resume), checked_callbacks(callbacks))
