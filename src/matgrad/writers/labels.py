@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from matgrad.index_notation.expressions import Expression, delta, multiplied
-from matgrad.index_notation.indices import Index, new_index
+from matgrad.index_notation.indices import Index, new_index, opposite
+from matgrad.index_notation.positions import Position, position
 from matgrad.index_notation.sums import summed_over
 from matgrad.writers.sizes import ShapeError, Size, UnsupportedError, shown
-from matgrad.writers.slots import axis, broadcast, index, indices, keys
+from matgrad.writers.slots import Key, atom, axis, broadcast, counted, index, keys, named
 from matgrad.writers.tensors import Tensor, lift
 
 # -- labels --------------------------------------------------------------------------------------
@@ -17,9 +18,15 @@ from matgrad.writers.tensors import Tensor, lift
 
 def label(t: Tensor) -> Index:
     """The index that the entries of a tensor of labels or positions are."""
-    if not t.is_index:
-        raise UnsupportedError('indexing with a tensor that does not have labels: give its range, such as t="N < K"')
-    return t.data[()]
+    if t.is_index:
+        found: Index = t.data[()]
+        return found
+    for e in t.data.values() if set(t.data) == {()} else ():
+        for i in (f.index for f in e.factors() if isinstance(f, Position)):
+            for j in (i, opposite(i)):
+                if e == position(j):
+                    return j
+    raise UnsupportedError('indexing with a tensor that does not have labels: give its range, such as t="N < K"')
 
 
 def one_hot(t: Tensor, number: Any = -1) -> Tensor:
@@ -71,17 +78,25 @@ def taken(x: Tensor, labels: Sequence[Tensor]) -> Tensor:
     return Tensor((*dims, *rest), {key: e.substituted(names) for key, e in x.data.items()})
 
 
-def put(x: Tensor, labels: Sequence[Tensor], value: Tensor) -> Tensor:
-    """x with x[t, …] = v, where a position is among the labels, so that no entry is put twice"""
+def put(x: Tensor, labels: Sequence[Tensor], value: Tensor, is_sum: bool = False) -> Tensor:
+    """x with x[t, …] = v, where a position is among the labels, so that no entry is put twice; or with x[t, …] += v"""
     dims, rest = broadcast(*(t.dims for t in labels)), x.dims[len(labels) :]
-    rows = {i: new_index(i.size) for i in indices(dims)}
-    places = [label(t).at(rows) for t in labels]
-    if rest or len(dims) != 1 or not any(i in places for i in rows.values()):
+    if counted(dims):
         raise UnsupportedError(f"an assignment at labels {' and '.join(shown(t.dims) for t in labels)}")
+    rows = {index((*dims, *rest), (d + len(rest), k)): new_index(str(atom(dims, (d, k)))) for d, k in named(dims)}
+    own = {index(dims, s): i for s, i in zip(named(dims), rows.values(), strict=True)}
+    places = [label(t).at(own) for t in labels]
+    if not is_sum and not set(own.values()) <= set(places):
+        raise UnsupportedError("an assignment at labels, of which two may be equal")
     hot = multiplied(_hot(p, _axis_index(x, d)) for d, p in enumerate(places))
-    new = value.broadcast_to(dims).data[()].substituted(rows)
-    here, there = (summed_over(rows.values(), e) for e in (hot, hot * new))
-    return x.map(lambda e: e * (1 - here) + there)
+    new = value.broadcast_to((*dims, *rest))
+    here = summed_over(rows.values(), hot)
+
+    def changed(key: Key, e: Expression) -> Expression:
+        there = summed_over(rows.values(), hot * new.data[key].substituted(rows))
+        return e + there if is_sum else e * (1 - here) + there
+
+    return Tensor(x.dims, {key: changed(key, e) for key, e in x.data.items()})
 
 
 def scattered(x: Tensor, dim: int, t: Tensor, source: Any, add: bool) -> Tensor:

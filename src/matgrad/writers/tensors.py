@@ -17,6 +17,7 @@ from matgrad.index_notation.expressions import Entry, Expression, as_expression,
 from matgrad.index_notation.functions import INFINITE, exact, exp, log, maximum
 from matgrad.index_notation.indices import Index, Label, new_index
 from matgrad.index_notation.positions import position
+from matgrad.index_notation.powers import Constant
 from matgrad.index_notation.sums import summed_over
 from matgrad.index_notation.values import Array, evaluate
 from matgrad.writers.sizes import (
@@ -284,11 +285,13 @@ def lift(x: Any) -> Tensor:
         return Tensor((), {(): as_expression(x)})
     if isinstance(x, float) and math.isinf(x):
         return Tensor((), {(): of(INFINITE) * (1 if x > 0 else -1)})
-    if isinstance(x, float) and not math.isnan(x):
+    if isinstance(x, float) and math.isnan(x):
+        return Tensor((), {(): of(Constant("nan"))})  # of which nothing is proved, as the code has no such number
+    if isinstance(x, float):
         return Tensor((), {(): as_expression(int(x)) if x == int(x) else exact(x)})
     if hasattr(x, "item") and not getattr(x, "shape", None):
         return lift(x.item())
-    raise UnsupportedError(f"an operand {x!r}" if isinstance(x, float) else f"an operand of type {type(x).__name__}")
+    raise UnsupportedError(f"an operand of type {type(x).__name__}")
 
 
 def greatest(a: Expression, b: Expression) -> Expression:
