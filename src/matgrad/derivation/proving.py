@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial, reduce
+from functools import cache, partial
 from typing import Any
 
 from matgrad.derivation.normal_form import atom
@@ -19,7 +19,7 @@ from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import Subject
-from matgrad.judges.index_judge import Symbols, chained, is_proved, put, verdicts
+from matgrad.judges.index_judge import Symbols, chained, verdicts
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import SYMBOLIC, IndexMatrix, entry_at, symbols
 from matgrad.program.program import Value
@@ -75,13 +75,11 @@ def _claims(a: Symbols, layer: type[Layer], *, source: Source, lines: list[Line]
         yield _verdict(a, f.Y.name, run.expanded(frozenset())(run.Y), feedforward(values["X"]))
     left, found = {f"D{x.name}": values[x.name] for x in f.wanted}, dict[str, Check]()
     inner = frozenset(line.name for line in lines[:-1] if line.term.operation not in OUTPUT)
-    ways = [run.line_by_line] if run.gradients else []
-    ways += [partial(run.sides, inner), partial(run.sides, every)]  # first many symbols, then none
-    ways += [partial(run.sides, frozenset())] if len(every) <= MANY else []
-    for way in ways if left else ():
+    ways = [inner, *([frozenset[str]()] if len(every) <= MANY else [])]  # first many symbols, then none
+    for chosen in ways if left else ():
         try:
             with bounded(MOST_TERMS):
-                found |= {name: _verdict(a, name, *sides) for name, sides in way(left)}
+                found |= {name: _verdict(a, name, *sides) for name, sides in run.sides(chosen, left)}
         except ERRORS as error:
             found |= {name: _check(a, name, f"{type(error).__name__}: {error}") for name in left.keys() - found.keys()}
         left = {name: V for name, V in left.items() if not found[name].ok}
@@ -92,77 +90,42 @@ Sides = Iterator[tuple[str, tuple[Any, Any]]]  # the names of gradients, what th
 
 
 class _Run:
-    """One run of the derived layer, in which the values of feedforward with these names are symbols.
-
-    Their gradients are symbols too, if backpropagation has lines for them.
-    """
+    """One run of the derived layer, in which the values of feedforward with these names are symbols."""
 
     def __init__(self, layer: type[Layer], values: dict[str, Any], names: frozenset[str]) -> None:
         self.layer, self.names = object.__new__(layer), names  # whatever its constructor does
         vars(self.layer).update({name: value for name, value in values.items() if name != "X"}, training=True)
-        self.values: list[tuple[str, IndexMatrix, IndexMatrix]] = []  # names, symbols, and what they stand for
-        self.gradients: dict[str, tuple[IndexMatrix, IndexMatrix]] = {}  # of values: symbols, and what they stand for
+        self.values: dict[str, tuple[IndexMatrix, IndexMatrix]] = {}  # symbols by name, and what they stand for
         with observed([self.layer], self._observe):
             self.Y = self.layer.feedforward(values["X"])
             self.G = symbols("G", *self.Y.shape)
             self.layer.backpropagate(self.Y, self.G)
 
     def _observe(self, layer: Layer, equation: Equation, value: Any) -> Any:
-        is_gradient = equation.method == "backpropagate"
-        name = equation.name[is_gradient:]
-        is_known = name in self.gradients or any(value is V for _, V, _ in self.values)
-        if name not in self.names or is_known or not isinstance(value, IndexMatrix):
+        name = equation.name
+        if name not in self.names or name in self.values or not isinstance(value, IndexMatrix):
             return value
-        V = symbols(f"{equation.name}'", *value.shape, is_positive=value.entry.is_positive and not is_gradient)
-        if is_gradient:
-            self.gradients[name] = V, value
-        else:
-            self.values.append((name, V, value))
+        V = symbols(f"{name}'", *value.shape, is_positive=value.entry.is_positive)
+        self.values[name] = V, value
         return V
 
-    def expanded(self, chosen: frozenset[str], *, gradients: bool = True) -> Callable[[Any], Any]:
+    def expanded(self, chosen: frozenset[str]) -> Callable[[Any], Any]:
         """A function that puts for symbols, except those of the chosen names, what they stand for."""
         known: dict[Value, Value] = {}
-        for name, V, value in self.values:
+        for name, (V, value) in self.values.items():
             if name not in chosen:
                 known[V.value] = substituted(value.value, known)
-        for D, value in self.gradients.values() if gradients else ():
-            known[D.value] = substituted(value.value, known)
         return lambda A: SYMBOLIC.matrix(substituted(A.value, known)) if isinstance(A, IndexMatrix) else A
 
     def sides(self, chosen: frozenset[str], wanted: dict[str, IndexMatrix]) -> Sides:
         """By the chain rule, with symbols for the chosen values."""
         expanded = self.expanded(chosen)
         steps = [(self.G, expanded(self.Y), None)]  # gradients of values, and these, from the last to the first
-        for name, V, value in reversed(self.values):
+        for name, (V, value) in reversed(self.values.items()):
             if name in chosen:
                 steps.append((chained(steps, V), expanded(value), None))
         for name, V in wanted.items():
             yield name, (expanded(getattr(self.layer, name)), chained(steps, V))
-
-    def line_by_line(self, wanted: dict[str, IndexMatrix]) -> Sides:
-        """The line of each gradient from those of later values, for which there are symbols."""
-        expanded = self.expanded(frozenset(self.gradients), gradients=False)
-        steps = [(self.G, expanded(self.Y), None)]
-        later: list[tuple[IndexMatrix, IndexMatrix]] = []
-
-        def sides(found: Any, V: IndexMatrix) -> tuple[Any, Any]:
-            """As they are or, if they differ, with what later values are computed from."""
-            found, expected = expanded(found), chained(steps, V)
-            if not isinstance(found, IndexMatrix) or is_proved(found, expected):
-                return found, expected
-            put_all = partial(reduce, lambda e, pair: put(e, *pair), later)
-            return IndexMatrix(found.shape, put_all(found.entry)), IndexMatrix(V.shape, put_all(expected.entry))
-
-        for name, V, value in reversed(self.values):
-            if name in self.gradients:
-                D, found = self.gradients[name]
-                if not is_proved(*sides(found, V)):
-                    raise ValueError(f"D{name} is not that of the chain rule")
-                steps.append((D, expanded(value), None))
-                later.append((V, expanded(value)))
-        for name, V in wanted.items():
-            yield name, sides(getattr(self.layer, name), V)
 
 
 def _verdict(a: Symbols, name: str, found: Any, expected: Any) -> Check:
