@@ -29,9 +29,10 @@ from matgrad.foundation.notation import function_symbol
 from matgrad.index_notation.conditions import step
 from matgrad.index_notation.expressions import Expression, delta
 from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, tanh
-from matgrad.index_notation.indices import FIRST, Index, divided, joined
+from matgrad.index_notation.indices import FIRST
 from matgrad.index_notation.sums import summed
 from matgrad.matrix_operations import column_repeat, hadamard, reciprocal, row_repeat
+from matgrad.program import blocks
 from matgrad.program.scalars import as_function, letters
 from matgrad.program.shapes import SCALAR, ShapeRule, quotient, size_name
 
@@ -183,57 +184,6 @@ def _lower_power(X: Any, c: Any) -> Any:
     return X if n == 2 else X ** (n - 1)
 
 
-# -- blocks: the index of a row of b blocks of p rows is a pair; so is that of a column of P parts --
-
-
-def _stacked(i: Index, j: Index, X: Any) -> Expression:
-    n, p = divided(i, len(X.indices[1].parts) - len(j.parts))
-    return X[n, joined(p, j)]
-
-
-def _unstacked(i: Index, j: Index, U: Any) -> Expression:
-    p, q = divided(j, len(U.indices[1].parts))
-    return U[joined(i, p), q]
-
-
-def _block_product(i: Index, j: Index, A: Any, B: Any) -> Expression:
-    rows = len(i.parts) - len(B.indices[0].parts) + len(A.indices[1].parts)  # the parts of p
-    block, _ = divided(i, rows)
-    return summed(lambda q: A[i, q] * B[joined(block, q), j], A.columns)
-
-
-def _block_transposed_product(i: Index, j: Index, A: Any, B: Any) -> Expression:
-    block, q = divided(i, len(A.indices[1].parts))
-    _, p = divided(A.indices[0], len(A.indices[0].parts) - len(block.parts))
-    return summed(lambda p: A[joined(block, p), q] * B[joined(block, p), j], p.size)
-
-
-def _diag_product(i: Index, j: Index, A: Any, B: Any) -> Expression:
-    rows = len(i.parts) - len(B.indices[1].parts) + len(j.parts)
-    block, _ = divided(i, rows)
-    return summed(lambda k: A[i, k] * B[k, joined(block, j)], A.columns)
-
-
-def _block_rows(A: Any, blocks: Any) -> Any:
-    """The rows p of each of so many blocks of A."""
-    return quotient(A.shape[0], blocks)
-
-
-def _block_product_adjoint(DY: Any, Y: Any, A: Any, B: Any) -> tuple[Any, Any]:
-    p = _block_rows(A, quotient(B.shape[0], A.shape[1], -1))
-    return table.diag_product(DY, B.T, p), table.Diag(A, p).T @ DY
-
-
-def _block_transposed_product_adjoint(DY: Any, Y: Any, A: Any, B: Any) -> tuple[Any, Any]:
-    p = _block_rows(A, quotient(Y.shape[0], A.shape[1], -1))
-    return table.diag_product(B, DY.T, p), table.Diag(A, p) @ DY
-
-
-def _diag_product_adjoint(DY: Any, Y: Any, A: Any, B: Any) -> tuple[Any, Any]:
-    D = table.Diag(DY, _block_rows(A, quotient(B.shape[1], Y.shape[1], -1)))
-    return D @ B.T, (D.T @ A).T
-
-
 _ROWS = (
     # -- sources
     Operation("input", "-> *", "source", dtypes="any"),
@@ -266,13 +216,13 @@ _ROWS = (
         code=_full,
     ),
     Operation(  # each row of X, cut into p rows
-        "stack", "n p·q -> n·p q", "view", latex=Notation(r"\mathrm{{stack}}_{{{p}}}({0:sum})"), index=_stacked,
+        "stack", "n p·q -> n·p q", "view", latex=Notation(r"\mathrm{{stack}}_{{{p}}}({0:sum})"), index=blocks.stacked,
         adjoint=lambda DY, Y, X: (table.unstack(DY, quotient(Y.shape[0], X.shape[0])),),
         text=Notation("stack({0:sum}, {p})"), code=Notation("stack({0:sum}, {p})"),
     ),
     Operation(
         "unstack", "n·p q -> n p·q", "view", latex=Notation(r"\mathrm{{stack}}_{{{p}}}^{{-1}}({0:sum})"),
-        index=_unstacked,
+        index=blocks.unstacked,
         adjoint=lambda DY, Y, U: (table.stack(DY, quotient(U.shape[0], Y.shape[0])),),
         text=Notation("unstack({0:sum}, {p})"), code=Notation("unstack({0:sum}, {p})"),
     ),
@@ -412,21 +362,22 @@ _ROWS = (
         "block_product", "b·p q, b·q k -> b·p k", "product",
         Notation("Diag({0:sum}, {p}) {1:atom}", "product"),
         Notation(r"\mathrm{{Diag}}_{{{p}}}({0:sum}) \cdot {1:scaled}", "scaled"),
-        flops="b p q k", over="sum", index=_block_product, adjoint=_block_product_adjoint,
+        flops="b p q k", over="sum", index=blocks.block_product, adjoint=blocks.block_product_adjoint,
         code=Notation("Diag({0:sum}, {p}) @ {1:unary}", "product"),
     ),
     Operation(
         "block_transposed_product", "b·p q, b·p k -> b·q k", "product",
         Notation("Diag({0:sum}, {p})ᵀ {1:atom}", "product"),
         Notation(r"\mathrm{{Diag}}_{{{p}}}({0:sum})^\top \cdot {1:scaled}", "scaled"),
-        flops="b p q k", over="sum", index=_block_transposed_product, adjoint=_block_transposed_product_adjoint,
+        flops="b p q k", over="sum",
+        index=blocks.block_transposed_product, adjoint=blocks.block_transposed_product_adjoint,
         code=Notation("Diag({0:sum}, {p}).T @ {1:unary}", "product"),
     ),
     Operation(
         "diag_product", "b·p k, k b·r -> b·p r", "product",
         Notation("diag({0:unary} {1:atom}, {p})"),
         Notation(r"\mathrm{{diag}}_{{{p}}}({0:scaled} \cdot {1:scaled})"),
-        flops="b p k r", over="sum", index=_diag_product, adjoint=_diag_product_adjoint,
+        flops="b p k r", over="sum", index=blocks.diag_product, adjoint=blocks.diag_product_adjoint,
         code=Notation("diag_product({0:sum}, {1:sum}, {p})"),
     ),
     # -- products with E = one_hot(x, n), and, for a support, with E = 1 there: of at most one element in each row

@@ -25,7 +25,7 @@ from matgrad.foundation.numbers import as_number
 from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
 from matgrad.program.computations import Computation
 from matgrad.program.naming import Naming
-from matgrad.program.operations import OPERATIONS, ROWS
+from matgrad.program.operations import OPERATIONS, ROWS, STACKS
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.purity import Snapshot, isolated
 from matgrad.program.shapes import BoundSize, Shape, Size, size_name
@@ -34,14 +34,11 @@ from matgrad.sparse.matrix import Operand, SparseMatrix, values_of
 from matgrad.sparse.support import Support
 
 Signature = tuple[Shape, str]  # shape and dtype
-VIEWS = (
-    "transpose",
-    "row_repeat",
-    "column_repeat",
-    "diag",
-    "stack",
-    "unstack",
-)  # which frameworks read from the operand's memory
+VIEWS = ("transpose", "row_repeat", "column_repeat", "diag", *STACKS)  # frameworks read from the operand's memory
+ON_SUPPORT = ("gather", "scatter", "sparse_product", "sparse_transposed_product", "sampled_product", "dense")
+BLOCKS = (*STACKS, "block_product", "block_transposed_product", "diag_product")
+# operations with a size that does not follow from their operands, and its name in the shape rule
+SIZED = {"row_repeat": "m", "column_repeat": "n", "one_hot_transposed_product": "n"} | dict.fromkeys(BLOCKS, "p")
 EXACT = "exact"  # the dtype of matrices that are never bound to numbers
 REAL = (*DTYPES, EXACT)
 
@@ -304,6 +301,11 @@ def _on_support(operation: str) -> Callable[..., Any]:
     return lambda self, S, X, *others: X._record(operation, X.recording.support(S), X, *others)
 
 
+def _with_size(operation: str, name: str) -> Callable[..., Any]:
+    """The method of the backend for an operation on matrices and a size, which comes last."""
+    return lambda self, X, *others: X._record(operation, X, *others[:-1], **{name: as_number(others[-1])})
+
+
 class RecorderBackend(Backend):
     """The table on recorded matrices; the methods below take more than matrices, the others are generated."""
 
@@ -311,6 +313,8 @@ class RecorderBackend(Backend):
     has_sparse = True
     _primitives = frozenset((*Backend.__abstractmethods__, *ELEMENTWISE))
     locals().update({name: recording_method(name) for name in _primitives & OPERATIONS.keys()})
+    locals().update({name: _with_size(name, size) for name, size in SIZED.items()})
+    locals().update({name: _on_support(name) for name in ON_SUPPORT})
 
     def full(self, value: Any, m: Any, n: Any, like: RecordedMatrix) -> Any:
         return like._lift(value, (m, n))
@@ -318,41 +322,8 @@ class RecorderBackend(Backend):
     def identity(self, n: Any, like: RecordedMatrix) -> Any:
         return like._record("identity", n=n)
 
-    def column_repeat(self, x: RecordedMatrix, n: Any) -> Any:
-        return x._record("column_repeat", x, n=n)
-
-    def row_repeat(self, x: RecordedMatrix, m: Any) -> Any:
-        return x._record("row_repeat", x, m=m)
-
-    def stack(self, X: RecordedMatrix, P: Any) -> Any:
-        return X._record("stack", X, p=as_number(P))
-
-    def unstack(self, U: RecordedMatrix, P: Any) -> Any:
-        return U._record("unstack", U, p=as_number(P))
-
-    def block_product(self, A: RecordedMatrix, B: RecordedMatrix, p: Any) -> Any:
-        return A._record("block_product", A, B, p=as_number(p))
-
-    def block_transposed_product(self, A: RecordedMatrix, B: RecordedMatrix, p: Any) -> Any:
-        return A._record("block_transposed_product", A, B, p=as_number(p))
-
-    def diag_product(self, A: RecordedMatrix, B: RecordedMatrix, p: Any) -> Any:
-        return A._record("diag_product", A, B, p=as_number(p))
-
-    def one_hot_product(self, x: RecordedMatrix, W: RecordedMatrix) -> Any:
-        return x._record("one_hot_product", x, W)
-
-    def one_hot_transposed_product(self, x: RecordedMatrix, G: RecordedMatrix, n: Any) -> Any:
-        return x._record("one_hot_transposed_product", x, G, n=as_number(n))
-
-    gather, scatter = map(_on_support, ("gather", "scatter"))
-
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform", *(like._lift(x) for x in (seed, count)), m=m, n=n)
-
-    sparse_product, sparse_transposed_product, sampled_product, dense = map(
-        _on_support, ("sparse_product", "sparse_transposed_product", "sampled_product", "dense")
-    )
 
     def uniform_on(self, S: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform_on", like.recording.support(S), *(like._lift(x) for x in (seed, count)))
