@@ -39,6 +39,7 @@ ORDER = [
     ("exchange", "sklearn"),
     ("runs",),
     ("judges",),
+    ("certificates",),
     ("derivation",),
     ("writers",),
     ("explanation",),

@@ -41,6 +41,7 @@ MEANING = (
 @option("Options", "--quick", is_flag=True, help="Only a selection, which takes seconds.")
 @option("Options", "--all-sizes", is_flag=True, help="Only prove the equations for all sizes N, D and K.")
 @option("Options", "--explain", metavar="NAME", help="With --all-sizes: print a derivation, such as SoftmaxLayer.DZ.")
+@option("Output", "--coq", type=WRITES, metavar="FOLDER", help="Print the proofs for Coq, which checks them.")
 @option("Output", "--latex", type=WRITES, metavar="FILE", help="Write the equations as a LaTeX document.")
 @json_option
 @plugin_option
@@ -57,6 +58,9 @@ def verify(
     With --all-sizes, there are only proofs for all sizes, in seconds and without SymPy, and an equation is proved or
     not; the exit status is 1 if one is not. Optimizers are not included. With --explain, the proof of one equation
     is printed in steps, each with its rule; --layer says for which layer or activation function, if there are several.
+
+    With --coq, the proofs for all sizes are printed as theorems for Coq, with their proofs, into a folder, and Coq
+    checks them if it is installed. What cannot be printed is listed.
     """
     from matgrad.judges.suite import JUDGES, cases, explain, validated_equations
 
@@ -67,6 +71,11 @@ def verify(
         echo(f"{explanation}\n{MEANING}")
         if latex is not None:
             write_text(latex, explanation.latex(), "LaTeX")
+        return
+    if more["coq"] is not None:
+        if quick or as_json or all_sizes or latex is not None:
+            raise click.UsageError("--coq goes with --layer and --plugin alone")
+        _certify(layer, more["coq"])
         return
     if not all_sizes:
         get_backend("sympy")  # says what to install if SymPy is missing
@@ -96,6 +105,28 @@ def verify(
         shown = (check for judge, check in checks if all_sizes or judge != ALL_SIZES)
         write_text(latex, validated_equations(shown), "LaTeX")
     if wrong or (all_sizes and not_proved):
+        raise click.exceptions.Exit(1)
+
+
+def _certify(only: tuple[str, ...], folder: Path) -> None:
+    """Print certificates into a folder, and have Coq check them."""
+    from matgrad.certificates.claims import certified
+    from matgrad.certificates.files import INSTALL, is_installed, refused, write_certificates
+
+    found = list(certified(only))
+    problems = [f"{x.check.name} [{x.check.sizes}] has no certificate: {x.problem}" for x in found if x.problem]
+    paths = write_certificates(folder, (x for item in found for x in item.certificates))
+    echo(
+        "\n".join(
+            [*dict.fromkeys(problems), f"{folder}: theorems for {len(found) - len(problems)} of {len(found)} proofs"]
+        )
+    )
+    if not is_installed():
+        echo(INSTALL)
+        return
+    problem = refused(paths)
+    echo(problem or "coqc and coqchk accept all of them")
+    if problem:
         raise click.exceptions.Exit(1)
 
 

@@ -1,0 +1,1 @@
+"""Certificates: proofs of equations that Coq checks."""

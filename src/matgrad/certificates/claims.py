@@ -1,0 +1,138 @@
+"""The certificates of the equations of the package that are proved for all sizes, and why some have none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from matgrad.certificates.terms import NotPrintableError
+from matgrad.certificates.theorems import Certificate, derivative_certificate, equation_certificate
+from matgrad.index_notation.expressions import Expression, UndefinedError
+from matgrad.inspection.verdicts import Check
+from matgrad.judges.algebra import Lemma, Subject, attempt
+from matgrad.judges.index_judge import Symbols
+from matgrad.judges.suite import ALL_SIZES, Case, cases
+from matgrad.program.entries import SYMBOLIC, IndexMatrix
+from matgrad.program.program import Value
+
+
+class Certified(NamedTuple):
+    """A proved equation, and its certificates: one, or one for each step of a lemma; or why it has none."""
+
+    check: Check
+    certificates: list[Certificate]
+    problem: str = ""
+
+
+class Claimed(NamedTuple):
+    """Two sides that are proved to be equal."""
+
+    check: Check
+    found: IndexMatrix
+    expected: IndexMatrix
+
+
+class _Certifier(Symbols):
+    """The algebra in which claims are made once more, to note their two sides and what was differentiated."""
+
+    def __init__(self, ones: frozenset[str], keep_numbers: bool) -> None:
+        super().__init__(ones, keep_numbers)
+        self.derivatives: dict[Value, tuple[Value, Value]] = {}  # of a value with respect to symbols
+        self.claimed: list[Claimed] = []
+
+    def gradient(self, value: IndexMatrix, V: IndexMatrix) -> IndexMatrix:
+        return self._noted(super().gradient(value, V), value, V)
+
+    def jacobian(self, y: IndexMatrix, x: IndexMatrix) -> IndexMatrix:
+        return self._noted(super().jacobian(y, x), y, x)
+
+    def _noted(self, D: IndexMatrix, Y: IndexMatrix, X: IndexMatrix) -> IndexMatrix:
+        self.derivatives[D.value] = Y.value, X.value
+        return D
+
+    def claim(self, thing: Any, quantity: str, code: Any, found: Any, expected: Any, *more: Any, **options: Any) -> Any:
+        check = super().claim(thing, quantity, code, found, expected, *more, **options)
+        if expected is not None and check.ok:
+            expected = IndexMatrix((), expected) if isinstance(expected, Expression) else expected
+            self.claimed.append(Claimed(check, found, expected))
+        return check
+
+    def certificate(self, name: str, found: IndexMatrix, expected: IndexMatrix) -> Certificate:
+        """The certificate that two sides are equal."""
+        try:
+            return self._certificate(name, found.value, expected.value, is_split=False)
+        except NotPrintableError:
+            return self._certificate(name, found.value, expected.value, is_split=True)
+
+    def _certificate(self, name: str, found: Value, expected: Value, is_split: bool) -> Certificate:
+        if expected in self.derivatives:
+            return derivative_certificate(name, *self.derivatives[expected], found, is_split)
+        operands = [x for x in expected.operands if x in self.derivatives]
+        if expected.operation == "divide" and operands:  # the mean over the examples
+            value, symbol = self.derivatives[operands[0]]
+            mean = SYMBOLIC.matrix(value) / SYMBOLIC.matrix(expected.operands[1])
+            return derivative_certificate(name, mean.value, symbol, found, is_split)
+        if found in self.derivatives:
+            return self._certificate(name, expected, found, is_split)
+        if operands or any(x in self.derivatives for x in found.operands):
+            raise NotPrintableError("a derivative in an expression")
+        return equation_certificate(name, found, expected, is_split)
+
+
+def certified(only: tuple[str, ...] = ()) -> Iterator[Certified]:
+    """Every proved equation of what is selected by name, with its certificates."""
+    taken: set[str] = set()
+    for case in cases(only, judges=[ALL_SIZES]):
+        yield from _of_case(case, taken)
+
+
+def _of_case(case: Case, taken: set[str]) -> Iterator[Certified]:
+    checks = [check for check in case.run() if check.ok and not check.note]
+    if isinstance(case.subject.thing, Lemma):
+        yield from (_of_lemma(case.subject.thing, check, taken) for check in checks[:1])
+        return
+    for sizes in dict.fromkeys(ones_of(check) for check in checks):
+        wanted = [check for check in checks if ones_of(check) == sizes]
+        a = _claimed(case.subject, sizes, len(wanted))
+        for claim in a.claimed:
+            yield _attempted(claim.check, a, [(claim.check.name, claim.found, claim.expected)], taken)
+
+
+def _claimed(subject: Subject, ones: frozenset[str], count: int) -> _Certifier:
+    """The claims with symbols for all numbers or, if the code decides by them, with the numbers."""
+    for keep_numbers in (False, True):
+        a = _Certifier(ones, keep_numbers)
+        attempt(subject, a)
+        if len(a.claimed) >= count:
+            break
+    return a
+
+
+def ones_of(check: Check) -> frozenset[str]:
+    """The sizes of 1 that a verdict is for."""
+    return frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
+
+
+def _of_lemma(lemma: Lemma, check: Check, taken: set[str]) -> Certified:
+    a = _Certifier(frozenset(), keep_numbers=False)
+    steps = [(f"{lemma.name}, step {n}", x.left, x.right) for n, x in enumerate(lemma.steps(a), 1)]
+    return _attempted(check, a, steps, taken)
+
+
+def _attempted(
+    check: Check, a: _Certifier, sides: Iterable[tuple[str, IndexMatrix, IndexMatrix]], taken: set[str]
+) -> Certified:
+    found = []
+    try:
+        for name, left, right in sides:
+            certificate = a.certificate(f"{name}, {check.sizes}", left, right)
+            certificate.owner = re.sub(r"\W+", "_", check.name.partition(".")[0])
+            number = 1 + sum(x.partition("__")[0] == certificate.name for x in taken)
+            if number > 1:
+                certificate.name += f"__{number}"
+            taken.add(certificate.name)
+            found.append(certificate)
+    except (NotPrintableError, UndefinedError) as error:
+        return Certified(check, [], str(error))
+    return Certified(check, found)
