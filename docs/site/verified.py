@@ -1,8 +1,10 @@
 """The records of the judges: how many checks each equation passed by SymPy and in numbers, and how many proofs.
 
-The former is docs/verified.json, with a digest of the source, and the latter docs/proved.json.
+The former is docs/verified.json, with a digest of the source, and the latter docs/proved.json. The proofs that Coq has
+checked are in docs/certified.json.
 
 matgrad verify --json | python docs/site/verified.py
+matgrad verify --coq FOLDER --json | python docs/site/verified.py
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import ast
 import hashlib
 import inspect
 import json
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -30,6 +33,7 @@ from matgrad.specifications.models import LAYERS
 
 RECORD = Path(__file__).parents[1] / "verified.json"
 PROOFS = RECORD.with_name("proved.json")
+CERTIFICATES = RECORD.with_name("certified.json")
 MODULES = (matrix_operations, softmax_functions, base, numpy_backend, sympy_backend)  # which all of them use
 LAYER_CLASSES = [*dict.fromkeys((mg.LinearLayer, mg.ActivationLayer, *LAYERS.values()))]
 CLASSES = [*LAYER_CLASSES, *ACTIVATIONS.values(), *LOSSES.values(), *OPTIMIZERS.values()]
@@ -91,8 +95,27 @@ def proofs(checks: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def certificates(found: dict[str, Any]) -> dict[str, Any]:
+    """The record of Coq: the number of proofs, how many of them it accepts by equation, and why others are not there."""
+    rows = found["certificates"]
+    return {
+        "command": "matgrad verify --coq FOLDER --json",
+        "versions": {"matgrad": mg.__version__, "coq": subprocess.check_output(["coqc", "-print-version"], text=True)},
+        "proofs": len(rows),
+        "theorems": sum(len(x["theorems"]) for x in rows),
+        "accepted": Counter(x["name"] for x in rows if "problem" not in x),
+        "not_printed": {x["name"]: x["problem"] for x in rows if "problem" in x},
+    }
+
+
 if __name__ == "__main__":
-    found = json.load(sys.stdin)["checks"]
-    for path, record in ((PROOFS, proofs(found)), (RECORD, summary(found))):
-        if record["checks"]:  # those of --all-sizes are proofs alone
-            path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    found = json.load(sys.stdin)
+    if "certificates" in found:
+        assert found["accepted"], "Coq has not accepted them"
+        records = {CERTIFICATES: certificates(found)}
+    else:
+        checks = found["checks"]
+        records = {PROOFS: proofs(checks), RECORD: summary(checks)}
+        records = {path: x for path, x in records.items() if x["checks"]}  # those of --all-sizes are proofs alone
+    for path, record in records.items():
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")

@@ -40,11 +40,16 @@ def write_certificates(folder: Path, certificates: Iterable[Certificate]) -> lis
     return written
 
 
-def refused(paths: Sequence[Path], seconds: float = 1800) -> str:
-    """What Coq, and then its independent checker, say against the first files that they do not accept; '' if none."""
+def refused(paths: Sequence[Path], is_deep: bool = True, seconds: float = 3600) -> str:
+    """What Coq says against the first file that it does not accept, or its independent checker; '' if they accept all.
+
+    The checker, which takes longer, is left out if this is not deep.
+    """
     for path in paths:
         if problem := _run("coqc", *QUIET, "-R", ".", LIBRARY, path.name, folder=path.parent, seconds=seconds):
             return problem
+    if not is_deep:
+        return ""
     names = [f"{LIBRARY}.{path.stem}" for path in paths]
     return _run("coqchk", "-silent", "-R", ".", LIBRARY, *names, folder=paths[0].parent, seconds=seconds)
 

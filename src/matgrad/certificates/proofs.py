@@ -214,7 +214,7 @@ class Proof:
         key, order = least_key(e, d.parameters)
         other, places = self.representatives.setdefault(f"{d.body.function}:{key}", (d, order))
         own = Leaf(d, d.parameters)
-        if other is d:
+        if other is d or [i.size for i in places] != [i.size for i in order]:
             return own
         at = dict(zip(places, order, strict=True))
         found = Leaf(other, tuple(at[i] for i in other.parameters))

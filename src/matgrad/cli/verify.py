@@ -73,9 +73,9 @@ def verify(
             write_text(latex, explanation.latex(), "LaTeX")
         return
     if more["coq"] is not None:
-        if quick or as_json or all_sizes or latex is not None:
-            raise click.UsageError("--coq goes with --layer and --plugin alone")
-        _certify(layer, more["coq"])
+        if quick or all_sizes or latex is not None:
+            raise click.UsageError("--coq goes with --layer, --json and --plugin alone")
+        _certify(layer, more["coq"], as_json)
         return
     if not all_sizes:
         get_backend("sympy")  # says what to install if SymPy is missing
@@ -108,24 +108,26 @@ def verify(
         raise click.exceptions.Exit(1)
 
 
-def _certify(only: tuple[str, ...], folder: Path) -> None:
+def _certify(only: tuple[str, ...], folder: Path, as_json: bool) -> None:
     """Print certificates into a folder, and have Coq check them."""
     from matgrad.certificates.claims import certified
     from matgrad.certificates.files import INSTALL, is_installed, refused, write_certificates
 
     found = list(certified(only))
-    problems = [f"{x.check.name} [{x.check.sizes}] has no certificate: {x.problem}" for x in found if x.problem]
     paths = write_certificates(folder, (x for item in found for x in item.certificates))
-    echo(
-        "\n".join(
-            [*dict.fromkeys(problems), f"{folder}: theorems for {len(found) - len(problems)} of {len(found)} proofs"]
-        )
-    )
-    if not is_installed():
-        echo(INSTALL)
-        return
-    problem = refused(paths)
-    echo(problem or "coqc and coqchk accept all of them")
+    problem = refused(paths) if is_installed() else None
+    verdict = INSTALL if problem is None else problem or "coqc and coqchk accept all of them"
+    if as_json:
+        rows = [
+            {"name": x.check.name, "sizes": x.check.sizes, "theorems": [c.name for c in x.certificates]}
+            | ({"problem": x.problem} if x.problem else {})
+            for x in found
+        ]
+        echo_json({"certificates": rows, "accepted": None if problem is None else not problem})
+    else:
+        missing = [f"{x.check.name} [{x.check.sizes}] cannot be printed: {x.problem}" for x in found if x.problem]
+        count = f"{len(found) - len(missing)} of {len(found)}"
+        echo("\n".join([*dict.fromkeys(missing), f"{folder}: {count} proofs are printed as theorems", verdict]))
     if problem:
         raise click.exceptions.Exit(1)
 
