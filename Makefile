@@ -44,7 +44,7 @@ lint: $(VENV)/test.done
 lanes: $(TESTS)
 
 # what is marked slow: all mutants, random pairs, notebooks, the site, kills, sanitizers, the release
-test-all: test
+test-all: test $(VENV)/coq.done
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target rest
 
 rest: $(REST)
@@ -54,7 +54,7 @@ test-rest-jax test-rest-tensorflow: SLOW := -m 'slow or not slow'  # XLA optimiz
 
 # the core is built by its tests and by those of the benchmarks: never at once
 CORE_TESTS     := $(addprefix tests/,bench engines hostile program)
-SYMBOLIC_TESTS := $(addprefix tests/,judges index_notation derivation)
+SYMBOLIC_TESTS := $(addprefix tests/,judges index_notation derivation certificates)
 PAGES_TESTS    := tests/explanation $(addprefix tests/test_,docs.py figures.py readme.py site.py)
 
 test-package test-rest-package: $(VENV)/test.done
@@ -126,6 +126,16 @@ $(VENV)/browser.done: | $(VENV)/bin/python
 	fi; \
 	if $(BROWSER); then touch $@; else \
 	    echo "no browser: the tests of the page are skipped; install one, such as with apt-get install chromium"; \
+	fi
+
+# certificates are checked by Coq, which root can install on Debian
+COQ := which coqc coqchk >/dev/null
+$(VENV)/coq.done: | $(VENV)/bin/python
+	@if ! $(COQ) && [ "$$(id -u)" = 0 ] && which apt-get >/dev/null; then \
+	    apt-get -qq update && apt-get -qq install -y --no-install-recommends coq libcoq-coquelicot; \
+	fi; \
+	if $(COQ); then touch $@; else \
+	    echo "no Coq: certificates are not checked; install it, such as with apt-get install coq libcoq-coquelicot"; \
 	fi
 
 clean:

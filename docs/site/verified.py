@@ -96,7 +96,7 @@ def proofs(checks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def certificates(found: dict[str, Any]) -> dict[str, Any]:
-    """The record of Coq: the number of proofs, how many of them it accepts by equation, and why others are not there."""
+    """The record of Coq: how many proofs of each equation it accepts, and why others have no theorem."""
     rows = found["certificates"]
     return {
         "command": "matgrad verify --coq FOLDER --json",

@@ -73,3 +73,25 @@ def changed(text: str, old: str, new: str) -> str:
     assert old in lines[place], lines[place]
     lines[place] = lines[place].replace(old, new, 1)
     return "\n".join(lines)
+
+
+@needs_coq
+@pytest.mark.slow
+def test_coq_refuses_wrong_gradients(tmp_path: Path):
+    found = certificates("Linear", "Softmax", "BatchNormalization", "MeanSquaredError")
+    for name, changes in WRONG.items():
+        for number, change in enumerate(changes):
+            wrong = Certificate(name, changed(found[name].text, *change), f"Wrong{number}")
+            assert "Error" in refused(write_certificates(tmp_path / name, [wrong]), is_deep=False), (name, change)
+
+
+@needs_coq
+@pytest.mark.slow
+def test_coq_and_its_checker_accept_every_equation_that_can_be_printed(tmp_path: Path):
+    found = list(certified())
+    paths = write_certificates(tmp_path, (x for item in found for x in item.certificates))
+    assert not refused(paths)
+    record = json.loads((ROOT / "docs" / "certified.json").read_text())
+    accepted = Counter(x.check.name for x in found if not x.problem)
+    assert record["accepted"] == accepted, "matgrad verify --coq FOLDER --json | python docs/site/verified.py"
+    assert len(accepted) > 60
