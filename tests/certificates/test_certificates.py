@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from matgrad.certificates.theorems import Certificate, derivative_certificate
 from matgrad.matrix_operations import columns_sum, elements_sum, exp, hadamard
 from matgrad.program.entries import symbols
 from matgrad.program.shapes import Size
+from page_support import ROOT
 
 needs_coq = pytest.mark.skipif(not is_installed(), reason=INSTALL)
 # changes of the definition of the gradient in the certificates of some equations, each of which makes it wrong
