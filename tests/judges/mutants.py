@@ -79,7 +79,11 @@ _METHODS = {
     "loss": ("__call__", "gradient", "mean_gradient", "targets"),
     "activation": ("__call__", "gradient", "left", "right", "middle", "_Phi"),
 }
-_LOSSES = (loss_functions.LossFunction, loss_functions._SmoothedLoss, *loss_functions.LOSSES.values())
+_LOSSES = (
+    loss_functions.LossFunction,
+    loss_functions._SmoothedLoss,
+    *(cls for cls in loss_functions.LOSSES.values() if not cls.has_tokens),
+)
 _ACTIVATIONS = (
     activations._PiecewiseLinear,
     *activations.ACTIVATIONS.values(),
