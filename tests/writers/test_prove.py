@@ -457,6 +457,21 @@ def test_maxima_and_what_is_above_them():
     assert mg.prove(NoMaximumOfRow, x="N D").verdict == "refuted"
 
 
+def test_what_ties_get():
+    def greatest(x):
+        return x.amax(1)
+
+    ways = {
+        "goes to all of them": lambda x, y, g: g[:, None] * (x == y[:, None]),
+        "is shared by them equally": lambda x, y, g: g[:, None] * (m := x == y[:, None]) / m.sum(1, keepdim=True),
+        "goes to none of them": lambda x, y, g: g[:, None] * (m := x == y[:, None]) * (2 - m.sum(1, keepdim=True)),
+    }
+    for said, backward in ways.items():
+        verdict = mg.prove(greatest, backward=backward, x="N D", kinks=True)
+        assert verdict.verdict == "proved", verdict
+        assert f"where two are the greatest: ∂/∂x {said}" in str(verdict)
+
+
 RELU = "where x_ij = 0: ∂/∂x is the"
 
 

@@ -218,6 +218,17 @@ def without_ties(f: Factor) -> Expression | None:
     return None
 
 
+def not_above(f: Factor) -> Expression | None:
+    """[max_l e_l ≥ e_k] = 1"""
+    match f:
+        case Step(argument=e, relation="≥"):
+            for g in (g for g in e.factors() if isinstance(g, Maximum)):
+                c = e.terms.get(((g, Fraction(1)),), Fraction(0))
+                if c > 0 and any(g.is_of(k, of(g) - e.scaled(1 / c)) for k in e.free if k.size == g.index.size):
+                    return ONE
+    return None
+
+
 def maximum(e: Callable[[Index], Expression], over: str) -> Expression:
     """max_k e(k), for k = 1, …, over: max_k (a + c·b_k) = a + c·max_k b_k, for c > 0"""
     k = new_index(over)

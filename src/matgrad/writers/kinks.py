@@ -43,7 +43,9 @@ def at_kink(samples: Samples, kink: Kink, seed: int) -> Iterator[str]:
     rng, (sizes, arguments) = np.random.default_rng(seed), samples.arguments(seed)
     for n, s in samples.proof.specifications.items():
         if s.kind in ("", ">0") and not s.sums and not s.facts:
-            x = rng.choice(VALUES, np.shape(arguments[n]))
+            shape, size = np.shape(arguments[n]), np.size(arguments[n])
+            different = rng.permutation(2 * size)[:size].reshape(shape) / 8 + 0.125
+            x = different if isinstance(kink, Maximum) else rng.choice(VALUES, shape)
             arguments[n] = np.abs(x) if s.kind == ">0" else x
     run = samples.proof.code.run(arguments, numeric=True)
     gs = [np.abs(g) + 1 for g in samples.given(run, seed)]

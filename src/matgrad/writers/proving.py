@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal
-from matgrad.index_notation.functions import without_ties
+from matgrad.index_notation.functions import not_above, without_ties
 from matgrad.writers import texts
 from matgrad.writers.hypotheses import Hypothesis, SumIs, hypotheses, under
 from matgrad.writers.kinks import conventions
@@ -279,7 +279,7 @@ class Proof:
         a, b = found.returned.data[key], found.true.data[key]
         if is_equal(a, b):
             return True
-        chosen = [*(rule.of for rule in (*self.rules, *rules)), without_ties]
+        chosen = [*(rule.of for rule in (*self.rules, *rules)), not_above, without_ties]
         return is_equal(under(chosen, a), under(chosen, b))
 
     def _by_numbers(self, samples: Samples, verdict: str, *lines: str) -> None:
