@@ -89,6 +89,46 @@ def test_a_right_line_is_suggested_that_autograd_agrees_with(name: str):
     assert is_right(space[name], shapes)
 
 
+def test_gradients_are_shown_in_the_names_of_the_code():
+    verdict = mg.prove(*RIGHT["LayerNorm"], explain=True)
+    assert [str(x) for x in verdict.formulas] == [
+        "∂/∂x_ij = g_ij·rstd_i·w_j - rstd_i·xhat_ij·(Σ_k g_ik·w_k·xhat_ik) / D - rstd_i·(Σ_k g_ik·w_k) / D",
+        "∂/∂w_i = Σ_k g_ki·xhat_ki",
+        "∂/∂b_i = Σ_k g_ki",
+    ]
+    steps = {str(step.formula): step.rule for step in verdict.steps}
+    assert steps["rstd_i = 1 / (eps + var_i)^(1/2)"] == "forward"
+    assert steps["Dvar_i = -(1/2)·Drstd_i / (eps + var_i)^(3/2)"] == "chain rule"
+    assert "∂/∂x_ij = Dmu_i / D + 2·Dvar_i·x_ij / D + Dxhat_ij·rstd_i - 2·Dvar_i·mu_i / D" in steps
+    assert "  1. forward\n         mu_i = (Σ_k x_ik) / D" in str(verdict)
+
+
+def test_a_derivation_has_the_numbers_of_autograd():
+    """Each value and gradient of it in the steps, by torch, with the names as Python variables."""
+    function, shapes = RIGHT["LayerNorm"]
+    x, w, b = (torch.randn(n, dtype=torch.float64, requires_grad=True) for n in ((4, 3), (3,), (3,)))
+    mu = x.mean(1, keepdim=True)
+    var = ((x - mu) ** 2).mean(1, keepdim=True)
+    rstd = (var + 0.1) ** -0.5
+    xhat = (x - mu) * rstd
+    g = torch.randn(4, 3, dtype=torch.float64)
+    own = torch.autograd.grad((g * (w * xhat + b)).sum(), [mu, var, rstd, xhat, x])
+    Dmu, Dvar, Drstd, Dxhat, Dx = own
+    D = 3
+    assert torch.allclose(Dx, Dmu / D + 2 * Dvar * x / D + Dxhat * rstd - 2 * Dvar * mu / D)
+    assert torch.allclose(Drstd, (Dxhat * x).sum(1, keepdim=True) - mu * Dxhat.sum(1, keepdim=True))
+    steps = [str(step.formula) for step in mg.prove(function, shapes, explain=True).steps]
+    assert "Drstd_i = (Σ_k Dxhat_ik·x_ik) - mu_i·(Σ_k Dxhat_ik)" in steps
+
+
+def test_a_notebook_shows_mathematics():
+    page = mg.prove(*RIGHT["LayerNorm"])._repr_html_()
+    assert page.count("<math") == 3
+    wrong = mg.prove(*WRONG["LayerNormMissingTerm"])._repr_html_()
+    assert "returned" in wrong
+    assert "<mfrac>" in wrong
+
+
 def test_no_line_is_suggested_that_is_not_proved():
     assert mg.prove(*WRONG["SavedThenOverwritten"]).suggestions == []
 

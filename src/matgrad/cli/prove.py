@@ -33,6 +33,7 @@ EXPECTED = "expected FILE:NAME, such as losses.py:SoftCrossEntropy, then ARGUMEN
 )
 @option("Options", "--surrogate", is_flag=True, help="It is no gradient by design: say what it is instead.")
 @option("Options", "--kinks", is_flag=True, help="Also say what is returned at kinks and ties.")
+@option("Options", "--explain", is_flag=True, help="Also print the derivation of the gradients, step by step.")
 @option("Options", "--seconds", type=POSITIVE, default=60, help="At most so long for each function.")
 @option("Options", "--if-claimed", is_flag=True, help="Pass over files without @mg.proved, as a hook of git does.")
 @option(
@@ -133,7 +134,7 @@ def claimed(
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     """The options that hold for what files claim too."""
-    return {"seconds": options["seconds"]} | ({"kinks": True} if options["kinks"] else {})
+    return {"seconds": options["seconds"]} | {name: True for name in ("kinks", "explain") if options[name]}
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal
+from matgrad.index_notation.expressions import Expression, UndefinedError, is_equal
 from matgrad.index_notation.functions import not_above, without_ties
 from matgrad.writers import texts
+from matgrad.writers.explaining import Shown
 from matgrad.writers.hypotheses import Hypothesis, SumIs, hypotheses, under
 from matgrad.writers.kinks import conventions
 from matgrad.writers.repairs import Repair
-from matgrad.writers.samples import Samples, g_name
+from matgrad.writers.samples import Samples
 from matgrad.writers.sizes import QUESTIONS, DivisionError, OrderError, ShapeError, UnsupportedError
-from matgrad.writers.slots import Key, indices, keys
+from matgrad.writers.slots import Key, keys
 from matgrad.writers.specifications import Specification, specification
 from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
 from matgrad.writers.tensors import Tensor, gradient, summed_to, symbols
@@ -43,6 +44,7 @@ def prove(
     reference: Mapping[Any, Callable[..., Any]] | None = None,
     surrogate: bool = False,
     kinks: bool = False,
+    explain: bool = False,
     seconds: float = 60,
     **more: Any,
 ) -> Verdict:
@@ -51,14 +53,15 @@ def prove(
     The function is a torch.autograd.Function, a torch.library.custom_op with register_autograd, a jax.custom_vjp or
     jax.custom_jvp, or any function or module with a function `backward` of arguments and gradients. What is said of
     its arguments, in `shapes` or by name, is a shape such as "N D" (docs/prove.md), or a number, which is itself. With
-    `kinks`, the gradient at kinks and ties is compared with the one-sided derivatives.
+    `kinks`, the gradient at kinks and ties is compared with the one-sided derivatives. With `explain`,
+    the derivation is in the verdict, step by step.
     """
     start = time.perf_counter()
     code = code_of(function, backward)
     divisions = Divisions()
     with kernels_replaced(code.functions, reference or {}), _limited(seconds):
         while True:
-            proof = Proof(code, {**(shapes or {}), **more}, wrt, divisions, surrogate, kinks)
+            proof = Proof(code, {**(shapes or {}), **more}, wrt, divisions, surrogate, kinks, explain)
             token = QUESTIONS.set([])
             try:
                 proof.try_to_run(seconds)
@@ -181,11 +184,12 @@ class Proof:
         divisions: Divisions,
         surrogate: bool = False,
         kinks: bool = False,
+        explains: bool = False,
         repairs: bool = True,
     ) -> None:
         self.error: Exception | None = None
         self.code, self.shapes, self.divisions = code, shapes, divisions
-        self.surrogate, self.kinks, self.repairs = surrogate, kinks, repairs
+        self.surrogate, self.kinks, self.explains, self.repairs = surrogate, kinks, explains, repairs
         known = code.parameters
         if unknown := [name for name in (*shapes, *(wrt or ())) if name not in known]:
             raise ValueError(f"{code.name} has no argument {unknown[0]!r}; it has {', '.join(known)}")
@@ -243,17 +247,26 @@ class Proof:
             return self._by_numbers(samples, *reason(error))
         self.verdict.lines += self.model.remarks
         self.verdict.gradients = list(self.compared)
-        self.verdict.formulas = [
-            texts.gradient_formula(n, key, c.true, self._definitions())
-            for n, c in self.compared.items()
-            for key in keys(c.true.dims)
-        ]
         if not self.compared:
             return self.end("refused", "there is no gradient to prove")
         samples.run()
         if samples.problems:
             return self._by_numbers(samples, "undecided", *samples.problems)
         self._decide(samples)
+        if self.repairs:
+            self._write(samples)
+
+    def _write(self, samples: Samples) -> None:
+        """The gradients, and their derivation."""
+        shown = Shown(samples)
+        for n, found in self.compared.items():
+            for key in keys(found.true.dims) if not found.unequal else []:
+                left = texts.derivative(n, key, texts.letters(found.true))
+                self.verdict.formulas.append(
+                    texts.equation(left, shown.returned(n, key, found.returned.data[key]), found.true)
+                )
+        if self.explains:
+            self.verdict.steps = shown.steps({n: found.returned for n, found in self.compared.items()})
 
     def _compare(self) -> None:
         """The forms of gradients; equal ones need no more."""
@@ -304,7 +317,7 @@ class Proof:
                         f"∂/∂{n}: equal up to the rounding of a constant: {texts.shorten(texts.text(difference), 120)}"
                     )
                 elif n in samples.witnesses:
-                    lines += self._explain(n, key, found)
+                    lines += self._explain(n, key, found, Shown(samples))
                     wrong[n] = texts.ratio(found.returned.data[key], found.true.data[key])
                 else:
                     unknown = True
@@ -331,12 +344,14 @@ class Proof:
                 lines += self.verdict.conventions
         self.end("proved")
 
-    def _explain(self, n: str, key: Key, found: Compared) -> list[str | Formula]:
+    def _explain(self, n: str, key: Key, found: Compared, shown: Shown) -> list[str | Formula]:
         """What is wrong with a gradient."""
         place = self.model.lines.get(n)
         self.verdict.place = self.verdict.place or place
         where = [f"    in {texts.source(*place)}"] if place else []
-        return [*texts.difference(n, key, found.returned, found.true, self._definitions()), *where]
+        forms = shown.forms(n, key, found.returned.data[key], found.true.data[key])
+        is_factor = texts.ratio(found.returned.data[key], found.true.data[key]) is not None
+        return [*texts.difference(n, key, found.true, forms, is_factor), *where]
 
     def _repair(self, samples: Samples, wrong: Mapping[str, Expression | None]) -> list[str]:
         """Lines of code with which gradients are right, of all that are wrong or of each; a factor may be known."""
@@ -366,14 +381,6 @@ class Proof:
             return proof.verdict.verdict == "proved"
 
         return proves
-
-    def _definitions(self) -> list[tuple[Entry, Expression]]:
-        """Variables of forward that can be put into an expression."""
-        used = {*self.symbols, *(g_name(g) for g in self.gs)}
-        own = {n: x for n, x in self.model.names.items() if n not in used and not x.is_index and not x.is_bool}
-        return [
-            (Entry(n, indices(x.dims)), x.data[()]) for n, x in own.items() if set(x.data) == {()} and texts.is_name(n)
-        ]
 
     def _suggestion(self, samples: Samples) -> list[str]:
         """A hypothesis that would make it right: that an argument without gradients sums to 1."""

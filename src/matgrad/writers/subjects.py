@@ -44,6 +44,11 @@ class Run(ABC):
     names: Mapping[str, Any] = {}  # values of variables in forward, and of those that backward gets from it
     lines: Mapping[str, tuple[str, int]] = {}  # where gradients are computed
     remarks: Sequence[str] = ()
+    values: Sequence[Any] = ()  # those that are symbols after a cut, with what they are
+
+    def cut(self) -> Run:
+        """Another run, in which values of forward are symbols with their names in the code, if they have some."""
+        return self
 
     @abstractmethod
     def gradients(self, gs: Sequence[Any]) -> dict[str, Any]:

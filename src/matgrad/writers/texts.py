@@ -52,33 +52,34 @@ def place_of(error: BaseException) -> str:
     return f", in {source(*own[-1])}" if own else ""
 
 
-def difference(n: str, key: Key, returned: Tensor, true: Tensor, definitions: Definitions) -> list[Formula]:
+def difference(
+    n: str, key: Key, x: Tensor, forms: tuple[Expression, Expression, Expression], is_factor: bool
+) -> list[Formula]:
     """How the returned gradient differs from the true one: the missing factor or term, and then both."""
-    a, b = (short(t.data[key], definitions) for t in (returned, true))
-    names = letters(true)
+    returned, missing, true = forms
+    names = letters(x)
     slope, latex = derivative(n, key, names)
-    if (r := ratio(a, b)) is not None:
+    if is_factor:
         first = Formula(
-            f"{slope}: true = returned · {text(r)}", rf"{latex} = \text{{returned}} \cdot {TEX.expression(r, {})}"
+            f"{slope}: true = returned · {text(missing)}",
+            rf"{latex} = \text{{returned}} \cdot {TEX.expression(missing, {})}",
         )
     else:
-        rest = b - a
         first = Formula(
-            f"{slope}: true − returned = {shorten(factored(TEXT, rest, names), 600)}",
-            rf"{latex} - \text{{returned}} = {factored(TEX, rest, names)}",
+            f"{slope}: true − returned = {shorten(factored(TEXT, missing, names), 600)}",
+            rf"{latex} - \text{{returned}} = {factored(TEX, missing, names)}",
         )
     others = [
         Formula(f"    {what:<8} {shorten(text(e, names), 300)}", rf"\text{{{what}: }} {TEX.expression(e, names)}")
-        for what, e in (("returned", a), ("true", b))
+        for what, e in (("returned", returned), ("true", true))
     ]
     return [first, *others]
 
 
-def gradient_formula(n: str, key: Key, true: Tensor, definitions: Definitions) -> Formula:
-    """∂/∂x_ij = what it is"""
-    names = letters(true)
-    e, (slope, latex) = short(true.data[key], definitions), derivative(n, key, names)
-    return Formula(f"{slope} = {shorten(text(e, names), 600)}", f"{latex} = {TEX.expression(e, names)}")
+def equation(left: tuple[str, str], e: Expression, x: Tensor) -> Formula:
+    """left = e, for a left side as text and in LaTeX, of an entry of a tensor."""
+    names = letters(x)
+    return Formula(f"{left[0]} = {shorten(text(e, names), 600)}", f"{left[1]} = {TEX.expression(e, names)}")
 
 
 def letters(t: Tensor) -> dict[Index, str]:
@@ -86,10 +87,16 @@ def letters(t: Tensor) -> dict[Index, str]:
     return dict(zip(indices(t.dims), LETTERS, strict=False))
 
 
-def derivative(n: str, key: Key, names: dict[Index, str]) -> tuple[str, str]:
+def entry(name: str, key: Key, names: dict[Index, str]) -> tuple[str, str]:
+    """x_ij, as text and in LaTeX."""
+    found = [writer.entry(entry_name(name, key), list(names.values())) for writer in (TEXT, TEX)]
+    return found[0], found[1]
+
+
+def derivative(name: str, key: Key, names: dict[Index, str]) -> tuple[str, str]:
     """∂/∂x_ij, as text and in LaTeX."""
-    entries = [writer.entry(entry_name(n, key), list(names.values())) for writer in (TEXT, TEX)]
-    return f"∂/∂{entries[0]}", rf"\frac{{\partial}}{{\partial {entries[1]}}}"
+    x, latex = entry(name, key, names)
+    return f"∂/∂{x}", rf"\frac{{\partial}}{{\partial {latex}}}"
 
 
 def short(e: Expression, definitions: Definitions) -> Expression:

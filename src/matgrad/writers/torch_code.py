@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from matgrad.index_notation.expressions import Entry, of
+from matgrad.writers.explaining import Named
 from matgrad.writers.subjects import MISSING, Code, RefutedError, Run, by_name, local_variables, parameters
-from matgrad.writers.tensors import Tensor, lift
-from matgrad.writers.torch_tensors import InDoublePrecision, SymbolicTensor, symbolic_code, unwrapped
+from matgrad.writers.tensors import Tensor, lift, symbols
+from matgrad.writers.texts import is_name
+from matgrad.writers.torch_tensors import MADE, InDoublePrecision, SymbolicTensor, symbolic_code, unwrapped
 
 Arguments = Mapping[str, Any]
 Gradients = dict[str, Any]
@@ -49,20 +52,46 @@ class Context:
 class TorchRun(Run):
     """A run of forward on symbols, or in double precision."""
 
-    def __init__(self, code: TorchCode, arguments: Mapping[str, Any], numeric: bool) -> None:
-        self.code, self.numeric = code, numeric
+    def __init__(
+        self, code: TorchCode, arguments: Mapping[str, Any], numeric: bool, cuts: Mapping[int, str] | None = None
+    ) -> None:
+        self.code, self.numeric, self.cuts = code, numeric, cuts or {}
+        self.made: list[SymbolicTensor] = []
+        self.values: list[Named] = []
         self.arguments = {name: to_torch(x) for name, x in arguments.items()}
         self.context = Context([needs_gradient(x) for x in self.arguments.values()])
         found: dict[str, Any] = {}
-        with self._running(), local_variables(code.functions[0], found):
-            result = code.forward(self.context, self.arguments)
+        token = MADE.set(self._note)
+        try:
+            with self._running(), local_variables(code.functions[0], found):
+                result = code.forward(self.context, self.arguments)
+        finally:
+            MADE.reset(token)
         self.results = list(result) if isinstance(result, tuple | list) else [result]
         fixed = self.context.not_differentiable
         self.has_gradient = [needs_gradient(x) and not any(x is y for y in fixed) for x in self.results]
         self.outputs = [self.plain(x) for x, has in zip(self.results, self.has_gradient, strict=True) if has]
-        self.names: dict[str, Any] = {n: x.value for n, x in found.items() if isinstance(x, SymbolicTensor)}
+        self.variables = {n: x for n, x in found.items() if isinstance(x, SymbolicTensor)}
+        self.names: dict[str, Any] = {n: x.value for n, x in self.variables.items()}
         changed = [(n, x) for n, x in self.arguments.items() if isinstance(x, SymbolicTensor) and x.versions]
         self.remarks = [f"forward changes {n} in place" for n, x in changed if x not in self.context.dirty]
+
+    def _note(self, x: SymbolicTensor) -> None:
+        """A new tensor, for which symbols are put if it is cut."""
+        if name := self.cuts.get(len(self.made)):
+            self.values.append(Named(name, symbols(name, x.own.dims), x.own))
+            x.own = self.values[-1].symbols
+        self.made.append(x)
+
+    def cut(self) -> TorchRun:
+        """Another run, in which `values` are symbols: those that variables of forward have at its end."""
+        numbers = {id(x): i for i, x in enumerate(self.made)}
+        found = {
+            numbers[id(x)]: n
+            for n, x in self.variables.items()
+            if id(x) in numbers and n not in self.arguments and not x.versions and is_cut(n, x.own)
+        }
+        return TorchRun(self.code, {n: unwrapped(x) for n, x in self.arguments.items()}, False, found)
 
     def gradients(self, gs: Sequence[Any]) -> dict[str, Any]:
         """What backward returns."""
@@ -90,6 +119,12 @@ class TorchRun(Run):
     def _running(self) -> Iterator[None]:
         with torch.no_grad(), InDoublePrecision() if self.numeric else symbolic_code(self.code.functions):
             yield
+
+
+def is_cut(name: str, x: Tensor) -> bool:
+    """Whether there can be symbols for a value, which is more than one entry."""
+    is_entry = all(isinstance(f, Entry) and e == of(f) for e in x.data.values() for f in [next(e.factors(), None)])
+    return is_name(name) and not x.is_bool and not x.is_index and not is_entry
 
 
 def needs_gradient(x: Any) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -46,6 +47,11 @@ scale_grad_by_freq sparse norm_type compute_mode"""  # options that make no diff
 PLACES = (*LIBRARIES, str(Path(torch.__file__).parent))
 
 
+MADE: ContextVar[Callable[[SymbolicTensor], None]] = ContextVar(
+    "made", default=lambda x: None
+)  # is told of new tensors
+
+
 class Places:
     """The places of maxima, which nothing is known of."""
 
@@ -77,6 +83,8 @@ class SymbolicTensor:
         self.own, self.base, self.seen = value, base, view
         self.line = line_of_code()
         self.versions: list[str] = [] if base is None else base.versions  # the operations that changed it in place
+        if base is None:
+            MADE.get()(self)
 
     @property
     def value(self) -> Tensor:

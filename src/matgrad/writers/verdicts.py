@@ -25,6 +25,13 @@ class Formula(NamedTuple):
         return self.text
 
 
+class Step(NamedTuple):
+    """A step of a derivation, with what it is by."""
+
+    rule: str
+    formula: Formula
+
+
 @dataclass
 class Witness:
     """Sizes and values for which the code's gradient is not the derivative of its output."""
@@ -52,6 +59,7 @@ class Verdict:
     lines: list[str | Formula] = field(default_factory=list)
     gradients: list[str] = field(default_factory=list)  # the arguments whose gradients were compared
     formulas: list[Formula] = field(default_factory=list)  # what these gradients are
+    steps: list[Step] = field(default_factory=list)  # the derivation of these gradients, if it is asked for
     assumptions: list[str] = field(default_factory=list)
     conventions: list[str] = field(default_factory=list)  # what is returned at kinks and ties
     suggestions: list[str] = field(default_factory=list)  # lines of code that are proved
@@ -72,7 +80,8 @@ class Verdict:
     @property
     def details(self) -> list[str]:
         """The other lines."""
-        return [*map(str, self.lines), *(f"if {text}" for text in self.assumptions)]
+        steps = [f"{i:3}. {rule}\n         {formula}" for i, (rule, formula) in enumerate(self.steps, 1)]
+        return [*map(str, self.lines), *(f"if {text}" for text in self.assumptions), *steps]
 
     @property
     def status(self) -> int:
@@ -89,6 +98,7 @@ class Verdict:
     def latex(self) -> str:
         """The verdict as a part of a LaTeX document."""
         lines = [*self.lines, *([] if self.status else self.formulas), *(f"if {text}" for text in self.assumptions)]
+        lines += [part for step in self.steps for part in step]
         shown = [f"\\[\n{x.latex}\n\\]" if isinstance(x, Formula) else f"{words(x.strip())}\n" for x in lines]
         return "\n".join([rf"\section*{{{words(self.head)}}}", *shown])
 
@@ -96,6 +106,7 @@ class Verdict:
         """What can be written as JSON."""
         own = {"status": self.status, "lines": list(map(str, self.lines))}
         own |= {"formulas": [formula._asdict() for formula in self.formulas]}
+        own |= {"steps": [{"rule": rule} | formula._asdict() for rule, formula in self.steps]}
         own |= {"place": self.place and {"file": self.place[0], "line": self.place[1]}}
         own |= {"witness": None if self.witness is None else _listed(vars(self.witness))}
         return vars(self) | own
