@@ -18,7 +18,6 @@ from matgrad.foundation.machine import cores, threads
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "bench"
-UNUSED = ("Python", "Eigen3")  # packages that only the Python module and the tests need
 
 
 class StandAlone(TrainingTool):
@@ -65,7 +64,8 @@ def build() -> Path:
     cmake = shutil.which("cmake") or shutil.which("cmake", path=Path(sys.executable).parent)
     if cmake is None:
         raise RuntimeError("cmake is not installed")
-    _run(cmake, "-S", ROOT / "native", "-B", BUILD, *(f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in UNUSED))
+    options = (f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON")  # that is for tests
+    _run(cmake, "-S", ROOT / "native", "-B", BUILD, *options)
     _run(cmake, "--build", BUILD, "--target", "train", "--parallel", cores())
     return BUILD / "train"
 
