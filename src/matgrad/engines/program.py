@@ -78,13 +78,14 @@ class Programs:
 
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on with these matrices and supports; programs are recorded again if numbers of elements change."""
-        sizes = {name: X.shape for name, X in matrices_of(self.matrices).items()}
-        given = {self._place(name): self._turned(name, X) for name, X in matrices_of(state).items()}
-        own = {name: self._own(name, X) for name, X in given.items()}
+        before, own = self.matrices, {}
+        for name, X in matrices_of(state).items():
+            place = self._place(name)
+            own[place] = self._own(place, self._turned(name, X))
         like, self.supports = next(iter(own.values()), None), supports_of(state)
         indices = {name: self.kernels.index(S, like, self.matrices.get(name)) for name, S in self.supports.items()}
         self.matrices = own | indices
-        is_resized = any(sizes.get(name) != X.shape for name, X in own.items())
+        is_resized = any(name not in before or before[name].shape != X.shape for name, X in own.items())
         for key, executor in list(self.executors.items()):
             if is_resized:
                 self._retire(key)

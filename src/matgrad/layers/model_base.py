@@ -144,9 +144,10 @@ class ModelBase:
         """
         places, problem = places_of(self.walk()), "the state does not fit the model"
         own = taken(places)
-        missing, unknown = sorted(matrices_of(own).keys() - state.keys()), sorted(state.keys() - own.keys())
-        if missing or unknown:
-            raise ValueError(f"{problem}: missing {missing}, unknown {unknown}")
+        if own.keys() != state.keys():  # it may lack supports
+            missing, unknown = sorted(matrices_of(own).keys() - state.keys()), sorted(state.keys() - own.keys())
+            if missing or unknown:
+                raise ValueError(f"{problem}: missing {missing}, unknown {unknown}")
         sized = sized_by_supports(own)
         for name, X in state.items():
             shape = own[name].shape
