@@ -87,7 +87,7 @@ def run_command(command: list[str]) -> None:
     output = succeed(*arguments, *quiet)
     last = output.splitlines()[-1]
     if arguments[0] == "train":
-        assert re.fullmatch(r"test accuracy 0\.\d{3}|test RMSE \d+\.\d{3}", last), command
+        assert re.fullmatch(r"test accuracy 0\.\d{3}|test (RMSE|perplexity) \d+\.\d{3}", last), command
 
 
 def run_page(page: Path) -> None:

@@ -36,6 +36,8 @@ from matgrad.layers import (
     SinusoidalLayer,
 )
 
+LISTS = (nn.Sequential, nn.ModuleList, nn.TransformerEncoder)
+
 
 class Reader:
     """The layers of modules, one after the other; `shape` is that of an example, with channels last."""
@@ -185,9 +187,7 @@ def rows_in(Y: torch.Tensor) -> torch.Tensor:
 def flattened(modules: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Modules with their names, and those in an `nn.Sequential` or an `nn.TransformerEncoder` in their place."""
     for name, module in modules:
-        if isinstance(module, nn.TransformerEncoder | nn.Sequential | nn.ModuleList) and not isinstance(
-            module, Residual
-        ):
+        if isinstance(module, LISTS) and not isinstance(module, Residual):
             children = module._modules.items()  # named_children() leaves out what is there twice
             yield from flattened((f"{name}.{x}" if name else x, part) for x, part in children if part is not None)
         elif not isinstance(module, nn.Identity):
