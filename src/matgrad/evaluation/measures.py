@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 EVALUATION_BATCH = 1000  # examples; larger batches are not faster on a processor
 DEVICE_BATCH = 10_000  # on another device, which the host then waits for less often
 EVALUATION_BYTES = 1 << 30  # of the input and the output of a layer
+PART_BYTES = 1 << 26  # of those of a part on all tokens or pixels, of which many are kept at a time
 
 
 @dataclass
@@ -89,7 +90,9 @@ def evaluation_batch(M: MultilayerPerceptron) -> int:
     """How many examples to evaluate at once: fewer if a layer is so wide that they would take much memory."""
     widest = max(layer.input_size + layer.output_size for layer in M.layers)
     most = EVALUATION_BATCH if M.device in (None, "cpu") else DEVICE_BATCH
-    return max(1, min(most, EVALUATION_BYTES // (8 * widest)))
+    pairs = [(getattr(layer, "P", 1), part) for _, layer in M.walk() for part in layer.parts()]
+    inner = max((P * (part.input_size + part.output_size) for P, part in pairs), default=1)
+    return max(1, min(most, EVALUATION_BYTES // (8 * widest), PART_BYTES // (8 * inner)))
 
 
 def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compiled: bool = True) -> Measures:

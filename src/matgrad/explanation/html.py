@@ -41,7 +41,8 @@ def mathml(latex: str, display: Literal["inline", "block"] = "inline") -> str:
 
 def _word(found: re.Match[str]) -> str:
     """A word as one piece of upright text: a hyphen in it is no minus sign."""
-    return rf"\text{{{found[1].replace(chr(92) + ' ', ' ')}}}"
+    word = re.sub(r"\\([ _])", r"\1", found[1])
+    return rf"\text{{{word}}}"
 
 
 POSITIVE, NEGATIVE = (240, 128, 30), (37, 124, 235)  # orange and blue, safe for colour blindness

@@ -21,8 +21,10 @@ from matgrad.foundation.numbers import own_generator
 from matgrad.foundation.writing import as_html
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
+from matgrad.layers.tokens import AttentionLayer
 from matgrad.program.description import value_as_dictionary
 from matgrad.program.operations import OPERATIONS, Notation, Operation
+from matgrad.program.program import Value
 from matgrad.program.scalars import ScalarWriter
 from matgrad.specifications.parsing import describe
 
@@ -38,6 +40,8 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
         line |= {} if x.number is None else {"number": float(x.number)}
     bound = supports_of(explanation.M.state())
     supports = {name: value.support or bound[name] for name, value in program.supports.items()}
+    for k, (parts, of) in _tiles(explanation, indices).items():
+        lines[k]["tiles"] = {"parts": parts, "of": of}
     given = explanation.M.state() | {"X": explanation.X, "T": explanation.T, "eta": explanation.eta}
     layers = explanation.M.layers
     sizes = [layers[0].input_size, *(layer.output_size for layer in layers if not layer.keeps_size)]
@@ -53,6 +57,28 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
         "symbols": {str(indices[value]): mathml(latex) for value, latex in explanation.symbols.items()},
         "steps": [_step(e, indices[value]) for e, value in zip(explanation, explanation.values, strict=True)],
     }
+
+
+def _tiles(explanation: Explanation, indices: Mapping[Value, int]) -> dict[int, tuple[list[int], str]]:
+    """How matrices of images, of tokens and of attention are drawn, by the indices of their values.
+
+    Height, width and number of the parts of a row, or of a block of attention, that are side by side.
+    """
+    found: dict[int, tuple[list[int], str]] = {}
+    X, first = explanation.program.inputs["X"], explanation.M.layers[0]
+    shapes = [(X, getattr(first, "input_shape", ()))]
+    for e, value in zip(explanation, explanation.values, strict=True):
+        if isinstance(e.owner, AttentionLayer) and e.part in ("S", "A", "DA", "DS"):
+            L, heads = e.owner.L, e.owner.heads
+            found[indices[value]] = [L, L, heads], "heads"
+        names = {"Y": "output_shape", "DY": "output_shape", "DX": "input_shape"}
+        shapes.append((value, getattr(e.owner, names.get(e.part, ""), ())))
+    for value, shape in shapes:
+        if len(shape) in (2, 3) and value.shape[1] == math.prod(shape):
+            parts = [*shape] if len(shape) == 3 else [*shape, 1]
+            what = "images" if len(shape) == 3 else "tokens"
+            found.setdefault(indices[value], (parts, what))
+    return found
 
 
 def _name(layer: Layer) -> str:

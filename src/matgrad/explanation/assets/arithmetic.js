@@ -93,8 +93,8 @@ class Arithmetic {
     return operation === "transpose" || (operation === "sampled_product" && p === 2);
   }
 
-  // Which elements of the named matrices an element of a value is computed from: masks by value.
-  sources(root, i, j) {
+  // Which elements of the named matrices an element of a value is computed from: masks by value; labels are in `results`.
+  sources(root, i, j, results) {
     const masks = new Map();
     const mask = (k) => {
       if (!masks.has(k)) masks.set(k, new Uint8Array(sizeOf(this.values[k])));
@@ -102,15 +102,15 @@ class Arithmetic {
     };
     mask(root)[this.position(root, i, j)] = 1;
     for (let k = root; k >= 0; k--) {
-      if (masks.has(k) && (k === root || !this.isLeaf(k))) this.#spread(k, mask);
+      if (masks.has(k) && (k === root || !this.isLeaf(k))) this.#spread(k, mask, results);
     }
     return new Map([...masks].filter(([k]) => k !== root && this.isLeaf(k)));
   }
 
-  #spread(k, mask) {
+  #spread(k, mask, results) {
     const { operation, operands, operandShapes, shape } = this.values[k];
     const n = shape[1] ?? 1;
-    const S = /^(sparse_|sampled|dense|uniform_on)/.test(operation) ? this.support(operands[0]) : null;
+    const S = /^(sparse_|sampled|dense|uniform_on|gather|scatter)/.test(operation) ? this.support(operands[0]) : null;
     const to = (p, row, column) => {
       const columns = operandShapes[p][1] ?? 1;
       const marked = mask(operands[p]);
@@ -140,6 +140,34 @@ class Arithmetic {
       dense: (i, j) => S.positions.has(i * n + j) && stored(S.positions.get(i * n + j)),
       uniform_on: () => (to(1, 0, 0), to(2, 0, 0)),
       uniform: () => (to(0, 0, 0), to(1, 0, 0)),
+      stack: (i, j) => (mask(operands[0])[i * n + j] = 1),
+      unstack: (i, j) => (mask(operands[0])[i * n + j] = 1),
+      gather: (i, j) => S.rows.forEach((row, p) => row === j && to(1, i, S.columns[p])),
+      scatter: (i, j) => S.columns.forEach((column, p) => column === j && to(1, i, S.rows[p])),
+      block_product: (i, j) => {
+        const [[m, q], [rows]] = operandShapes;
+        const first = Math.floor((i * rows) / (m * q)) * q; // of the rows of its block
+        to(0, i, null);
+        for (const l of range(q)) to(1, first + l, j);
+      },
+      block_transposed_product: (i, j) => {
+        const [[m, q]] = operandShapes;
+        const p = (m * q) / shape[0];
+        for (const l of range(p)) to(0, Math.floor(i / q) * p + l, i % q), to(1, Math.floor(i / q) * p + l, j);
+      },
+      diag_product: (i, j) => {
+        const [[m], [, columns]] = operandShapes;
+        to(0, i, null);
+        to(1, null, Math.floor(i / ((m * n) / columns)) * n + j);
+      },
+      one_hot_product: (i, j) => {
+        const label = results[operands[0]][i];
+        to(0, i, 0);
+        if (label >= 0 && label < operandShapes[1][0]) to(1, label, j);
+      },
+      one_hot_transposed_product: (i, j) => {
+        results[operands[0]].forEach((label, l) => label === i && (to(0, l, 0), to(1, l, j)));
+      },
       diag: (i) => to(0, i, i),
       Diag: (i, j) => i === j && (operandShapes[0][0] === 1 ? to(0, 0, i) : to(0, i, 0)),
     };
@@ -163,15 +191,19 @@ class Arithmetic {
     return changed.get(root)?.map(Number.isNaN);
   }
 
-  // The expression of an element of a value. An index is a number, or the name of a bound index such as "$0".
-  entry(root, i, j) {
+  // The expression of an element of a value. An index is a number, or a bound index such as "$0", see expressions.js.
+  entry(root, i, j, results) {
     let count = 0;
     const scalar = (k) => build(k, 0, 0);
+    const width = (k) => this.values[k].shape[1];
     const reduce = (kind, k, i, j, over, body) => ({ kind, k, i, j, over, body });
     const build = (k, i, j) => {
       const { operation, operands, operandShapes, number } = this.values[k];
       const [a, b, c] = operands;
-      const S = /^(sparse_|sampled|dense)/.test(operation) ? this.support(a) : null;
+      const S = /^(sparse_|sampled|dense|gather|scatter)/.test(operation) ? this.support(a) : null;
+      const isFixed = (...indices) => indices.every((x) => typeof x === "number");
+      const added = (terms) =>
+        terms.reduce((x, y) => ({ kind: "operation", operation: "add", operands: [x, y] }), terms.shift()) ?? ZERO;
       if (operation === "number") return { kind: "number", number };
       if (k !== root && this.isLeaf(k)) return { kind: "element", k, i, j };
       const bound = (size, of) => ({ name: `$${count++}`, size, ...of });
@@ -192,6 +224,46 @@ class Arithmetic {
           return build(operation === "copy" ? a : b, i, j);
         case "diag":
           return build(a, i, i);
+        case "stack": // a row in parts, which are rows
+          if (!isFixed(i)) break;
+          return build(a, Math.floor((i * width(k)) / n), shift(j, (i * width(k)) % n));
+        case "unstack":
+          if (!isFixed(i, j)) break;
+          return build(a, Math.floor((i * width(k) + j) / n), (i * width(k) + j) % n);
+        case "gather":
+          if (!isFixed(j)) break;
+          return added(S.rows.flatMap((row, p) => (row === j ? [build(b, i, S.columns[p])] : [])));
+        case "scatter":
+          if (!isFixed(j)) break;
+          return added(S.columns.flatMap((column, p) => (column === j ? [build(b, i, S.rows[p])] : [])));
+        case "one_hot_product": {
+          const [rows] = operandShapes[1];
+          const label = isFixed(i) ? results[a][i] : NaN;
+          if (!isFixed(i)) break;
+          return label >= 0 && label < rows ? build(b, label, j) : ZERO;
+        }
+        case "one_hot_transposed_product":
+          if (!isFixed(i)) break;
+          return added([...results[a]].flatMap((label, l) => (label === i ? [build(b, l, j)] : [])));
+        case "block_product": {
+          if (!isFixed(i)) break;
+          const l = bound(n);
+          const first = Math.floor((i * operandShapes[1][0]) / (m * n)) * n;
+          return reduce("sum", k, i, j, [l], product(build(a, i, l.name), build(b, shift(l.name, first), j)));
+        }
+        case "block_transposed_product": {
+          if (!isFixed(i)) break;
+          const p = (m * n) / this.values[k].shape[0];
+          const l = bound(p);
+          const at = shift(l.name, Math.floor(i / n) * p);
+          return reduce("sum", k, i, j, [l], product(build(a, at, i % n), build(b, at, j)));
+        }
+        case "diag_product": {
+          if (!isFixed(i)) break;
+          const l = bound(n);
+          const first = Math.floor((i * operandShapes[1][1]) / (m * width(k))) * width(k);
+          return reduce("sum", k, i, j, [l], product(build(a, i, l.name), build(b, l.name, shift(j, first))));
+        }
         case "matmul": {
           const l = bound(n);
           return reduce("sum", k, i, j, [l], product(build(a, i, l.name), build(b, l.name, j)));
@@ -222,22 +294,22 @@ class Arithmetic {
           const [l, r] = [bound(m), bound(n)];
           return reduce("sum", k, i, j, [l, r], build(a, l.name, r.name));
         }
-        default:
-          if (isOverStored || !(operation in LINES)) return { kind: "opaque", operation, k, i, j };
-          return simplified({
-            kind: "operation",
-            operation,
-            k,
-            i,
-            j,
-            operands: operands.map((x) => (isScalar(this.values[x]) ? scalar(x) : build(x, i, j))),
-          });
       }
+      if (isOverStored || !(operation in LINES)) return { kind: "opaque", operation, k, i, j };
+      return simplified({
+        kind: "operation",
+        operation,
+        k,
+        i,
+        j,
+        operands: operands.map((x) => (isScalar(this.values[x]) ? scalar(x) : build(x, i, j))),
+      });
     };
     return build(root, i, j);
   }
 }
 
+const ZERO = { kind: "number", number: 0 };
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 
 // 1·x is x, and c·1 is c

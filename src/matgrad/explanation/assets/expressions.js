@@ -1,10 +1,30 @@
 // Expressions of entries, made by `Arithmetic.entry`: which parts are equal, what they stand for, and which get a name.
 
+// An index is a number, or the name of a bound index, to which a number may be added: "$0+12".
+const shift = (i, plus) => {
+  if (typeof i !== "string") return i + plus;
+  const [name, before] = parted(i);
+  return before + plus ? `${name}+${before + plus}` : name;
+};
+const parted = (i) => {
+  const [name, plus] = i.split("+");
+  return [name, Number(plus ?? 0)];
+};
+const valueOf = (i, environment) => {
+  if (typeof i !== "string") return i;
+  const [name, plus] = parted(i);
+  return environment[name] + plus;
+};
+
 const childrenOf = (node) => node.operands ?? (node.body ? [node.body] : []);
 
 // cache key of an expression, independent of the names of its bound indices
 function keyOf(node, names = new Map()) {
-  const index = (i) => names.get(i) ?? i;
+  const index = (i) => {
+    if (typeof i !== "string") return i;
+    const [name, plus] = parted(i);
+    return `${names.get(name) ?? name}+${plus}`;
+  };
   if (node.kind === "number") return `${node.number}`;
   if (node.over) {
     const inner = new Map(names);
@@ -21,7 +41,7 @@ function keyOf(node, names = new Map()) {
 // whether an expression has no index that is bound outside of it
 function isClosed(node, bound = []) {
   const names = [...bound, ...(node.over ?? []).map((x) => x.name)];
-  const isBound = (i) => typeof i !== "string" || names.includes(i);
+  const isBound = (i) => typeof i !== "string" || names.includes(parted(i)[0]);
   const own = node.kind === "element" || node.kind === "opaque" ? [node.i, node.j] : [];
   const limits = (node.over ?? []).flatMap((x) => [x.row, x.column]);
   return [...own, ...limits].every(isBound) && childrenOf(node).every((x) => isClosed(x, names));
@@ -31,7 +51,7 @@ function isClosed(node, bound = []) {
 function* assignments(over, environment) {
   if (!over.length) return void (yield environment);
   const [{ name, size, support, row, column }, ...rest] = over;
-  const at = (i) => (typeof i === "string" ? environment[i] : i);
+  const at = (i) => valueOf(i, environment);
   for (let l = 0; l < size; l++) {
     const [i, j] = row === undefined ? [l, at(column)] : [at(row), l];
     if (support && !support.positions.has(i * support.shape[1] + j)) continue;
@@ -45,7 +65,7 @@ function evaluate(node, arithmetic, results, environment = {}) {
   if (node.operation === "times") {
     return node.operands.reduce((x, y) => x * evaluate(y, arithmetic, results, environment), 1);
   }
-  const at = (i) => (typeof i === "string" ? environment[i] : i);
+  const at = (i) => valueOf(i, environment);
   const p = arithmetic.position(node.k, at(node.i), at(node.j));
   return p === undefined ? 0 : results[node.k][p];
 }

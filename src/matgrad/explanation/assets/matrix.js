@@ -6,6 +6,7 @@ const SCALES = {
 };
 const MARGIN = 18; // for the indices of rows and columns
 const ROW = 26;
+const MASKED = -9e8; // less than this is a score where a token may not look, for which the others need not be pale
 const FADED = 0.45; // strength of the entries that are not marked
 const MANY = 4000; // cells that are drawn one by one
 const FONT = 'system-ui, "Segoe UI", Roboto, sans-serif';
@@ -42,9 +43,10 @@ function styleColor(name) {
 }
 
 class MatrixView {
-  // `at(i, j)` is the element, undefined where a sparse matrix stores none; `shape` is that of what is shown
-  constructor({ name, symbol, shape, at, stored, color, events }) {
-    Object.assign(this, { name, shape, at, stored, color, events });
+  // `at(i, j)` is the element at a cell, undefined where a sparse matrix stores none, null between images; `shape` counts
+  // cells, `parts` are the height and width of an image with what is after it, and `cell` and `place` as in `drawing`
+  constructor({ name, symbol, shape, size, parts, cell, place, at, stored, color, events }) {
+    Object.assign(this, { name, shape, size, parts, cell, place, at, stored, color, events });
     this.isEnlarged = false;
     this.isSingle = shape[0] * shape[1] === 1;
     this.marked = [];
@@ -125,7 +127,8 @@ class MatrixView {
     let areWhole = true;
     for (let i = 0; i < m; i++) {
       for (let j = 0; j < n; j++) {
-        const size = Math.abs(this.at(i, j) ?? 0);
+        const x = this.at(i, j) ?? 0;
+        const size = x < MASKED ? 0 : Math.abs(x);
         if (Number.isFinite(size) && size > this.limit) this.limit = size;
         areWhole &&= Number.isInteger(size);
       }
@@ -160,8 +163,7 @@ class MatrixView {
   }
 
   #caption() {
-    const [m, n] = this.shape;
-    const size = this.isSingle ? "" : `${m} × ${n}`;
+    const size = this.isSingle ? "" : this.size;
     const stored = this.stored ? `${this.stored} stored` : "";
     const limit = this.isSingle ? "" : `±${numberText(this.limit)}`;
     const box = this.figure.querySelector(".size");
@@ -184,6 +186,7 @@ class MatrixView {
 
   text(x) {
     if (x === 0) return "0";
+    if (x < MASKED) return "−10⁹";
     const isWhole = Number.isInteger(x) && this.digits === 0;
     if (!Number.isFinite(x) || isWhole) return numberText(x);
     if (this.isExponential) return x.toExponential(1).replaceAll("-", "−").replace("+", "");
@@ -237,7 +240,7 @@ class MatrixView {
     const pixels = new ImageData(n, m);
     for (let p = 0; p < m * n; p++) {
       const x = this.at(Math.floor(p / n), p % n);
-      if (x !== undefined) pixels.data.set([...heat(this.limit ? x / this.limit : 0), 255], 4 * p);
+      if (x !== undefined && x !== null) pixels.data.set([...heat(this.limit ? x / this.limit : 0), 255], 4 * p);
     }
     canvas.getContext("2d").putImageData(pixels, 0, 0);
     return canvas;
@@ -246,6 +249,7 @@ class MatrixView {
   #cell(ink, i, j) {
     const { width, height } = this;
     const x = this.at(i, j);
+    if (x === null) return;
     const gap = width > 9 && height > 9 ? 1 : 0;
     const isFaded = this.isFading && !this.markedKeys.has(i * this.shape[1] + j);
     if (x === undefined) {
@@ -269,12 +273,31 @@ class MatrixView {
     }
   }
 
-  // mark some cells [i, j]; the others may fade
-  mark(cells, isFading) {
+  // mark some cells [i, j]; the others may fade, but not those of a window round them
+  mark(cells, isFading, window = []) {
     this.marked = cells;
-    this.markedKeys = new Set(cells.map(([i, j]) => i * this.shape[1] + j));
+    this.framed = window;
+    this.markedKeys = new Set([...cells, ...window].map(([i, j]) => i * this.shape[1] + j));
     this.isFading = isFading;
     this.draw();
+  }
+
+  // a broken line round the window in each image
+  #frames(ink) {
+    if (!this.framed?.length) return;
+    const [height, width] = this.parts ?? this.shape;
+    const images = Map.groupBy(this.framed, ([i, j]) => `${Math.floor(i / height)} ${Math.floor(j / width)}`);
+    ink.strokeStyle = styleColor(this.color);
+    ink.lineWidth = 1.5;
+    ink.setLineDash([4, 3]);
+    for (const cells of images.values()) {
+      const [rows, columns] = [0, 1].map((side) => cells.map((x) => x[side]));
+      const [top, left] = [Math.min(...rows), Math.min(...columns)];
+      const [bottom, right] = [Math.max(...rows) + 1, Math.max(...columns) + 1];
+      const [x, y] = [left * this.width - 1, top * this.height - 1];
+      ink.strokeRect(x, y, (right - left) * this.width + 1, (bottom - top) * this.height + 1);
+    }
+    ink.setLineDash([]);
   }
 
   // a frame round the marked entries: one if they form a rectangle, else one each; and their indices
@@ -282,6 +305,7 @@ class MatrixView {
     const { width, height } = this;
     const [m, n] = this.shape;
     const { marked } = this;
+    this.#frames(ink);
     if (!marked.length) return;
     const [rows, columns] = [0, 1].map((side) => [...new Set(marked.map((x) => x[side]))].sort((x, y) => x - y));
     const box = [rows[0], columns[0], rows.at(-1) + 1, columns.at(-1) + 1];
@@ -295,10 +319,10 @@ class MatrixView {
     }
     ink.font = `${Math.min(12.5, 10.5 * this.scale)}px ${FONT}`;
     if (rows.length < m && (height >= 14 || rows.length === 1)) {
-      for (const i of rows) ink.fillText(`${i + 1}`, -10, (i + 0.5) * height);
+      for (const i of rows) ink.fillText(`${(i % (this.parts?.[0] ?? m)) + 1}`, -10, (i + 0.5) * height);
     }
     if (columns.length < n && (width >= 14 || columns.length === 1)) {
-      for (const j of columns) ink.fillText(`${j + 1}`, (j + 0.5) * width, -9);
+      for (const j of columns) ink.fillText(`${(j % (this.parts?.[1] ?? n)) + 1}`, (j + 0.5) * width, -9);
     }
   }
 }

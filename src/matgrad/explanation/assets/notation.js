@@ -107,7 +107,11 @@ class Notation {
   // the indices of an element, of a vector only one, with the names of bound ones
   #indices({ k, i, j }, names) {
     const [m, n] = this.arithmetic.shape(k);
-    const index = (x) => (typeof x === "string" ? tag("mi", names.get(x)) : tag("mn", `${x + 1}`));
+    const index = (x) => {
+      if (typeof x !== "string") return tag("mn", `${x + 1}`);
+      const [name, plus] = parted(x);
+      return tag("mi", names.get(name)) + (plus ? operator("+") + tag("mn", `${plus}`) : "");
+    };
     return [m > 1 ? index(i) : "", n > 1 ? index(j) : ""].filter(Boolean).join(this.comma);
   }
 
@@ -129,7 +133,7 @@ class Notation {
   // The equations of one element as lines of MathML: symbols, numbers and the result.
   lines(results, root, i, j) {
     this.results = results;
-    const found = statements(this.arithmetic.entry(root, i, j));
+    const found = statements(this.arithmetic.entry(root, i, j, results));
     this.names = new Map();
     const free = LETTERS.others.filter((x) => !this.letters.has(x));
     const letter = ({ kind }) => {

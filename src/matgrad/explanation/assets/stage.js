@@ -25,17 +25,21 @@ function choose(k) {
   const size = arithmetic.shape(k);
   state.pinned = state.pinned.map((i, side) => Math.min(i, size[side] - 1));
   if (element(k, ...state.pinned) === undefined) state.pinned = arithmetic.place(k, 0);
-  views[0].cursor = state.pinned;
+  views[0].cursor = views[0].cell(state.pinned);
 }
 
 function viewOf({ value, isTransposed }, color) {
   const [m, n] = arithmetic.shape(value);
   const symbol = isTransposed && m * n > 1 ? transposed(symbolOf(value)) : symbolOf(value);
+  const drawn = drawing(value, isTransposed);
   const view = new MatrixView({
     name: textOf(symbol),
     symbol,
-    shape: isTransposed ? [n, m] : [m, n],
-    at: (i, j) => element(value, ...(isTransposed ? [j, i] : [i, j])),
+    ...drawn,
+    at: (i, j) => {
+      const place = drawn.place([i, j]);
+      return place ? element(value, ...place) : null;
+    },
     stored: arithmetic.supports[value]?.rows.length,
     color,
     events: { point, pin, leave: () => highlight(...state.pinned, false), resize: layout },
@@ -43,6 +47,41 @@ function viewOf({ value, isTransposed }, color) {
   const origin = steps.find((x) => x.value === value);
   if (color !== "c0" && origin) view.figure.querySelector(".symbol").replaceWith(jump(symbol, origin, color));
   return Object.assign(view, { value, isTransposed });
+}
+
+// Where the elements of a matrix are drawn: the cell of an element, and the element at a cell, null between two parts.
+function drawing(value, isTransposed) {
+  const [m, n] = arithmetic.shape(value);
+  const { parts, of } = isTransposed ? {} : data.values[value].tiles ?? {};
+  const turned = ([i, j]) => (isTransposed ? [j, i] : [i, j]);
+  if (!parts) return { shape: turned([m, n]), size: turned([m, n]).join(" × "), cell: turned, place: turned };
+  const [height, width, count] = parts;
+  const size = `${m} × ${n}: ${of}`;
+  if (of === "heads") {
+    // a block of L rows for each text and head, of which those of a text are side by side
+    const cell = ([i, j]) => {
+      const block = Math.floor(i / height);
+      return [Math.floor(block / count) * (height + 1) + (i % height), (block % count) * (width + 1) + j];
+    };
+    const place = ([i, j]) => {
+      const [text, head] = [Math.floor(i / (height + 1)), Math.floor(j / (width + 1))];
+      const [row, column] = [i % (height + 1), j % (width + 1)];
+      return row < height && column < width ? [(text * count + head) * height + row, column] : null;
+    };
+    const shape = [(m / height / count) * (height + 1) - 1, count * (width + 1) - 1];
+    return { shape, size, cell, place, parts: [height + 1, width + 1] };
+  }
+  // an image of height × width pixels for each row and channel, of which those of a row are side by side
+  const cell = ([i, j]) => {
+    const [pixel, channel] = [Math.floor(j / count), j % count];
+    return [i * (height + 1) + Math.floor(pixel / width), channel * (width + 1) + (pixel % width)];
+  };
+  const place = ([i, j]) => {
+    const [row, column] = [i % (height + 1), j % (width + 1)];
+    if (row === height || column === width) return null;
+    return [Math.floor(i / (height + 1)), (row * width + column) * count + Math.floor(j / (width + 1))];
+  };
+  return { shape: [m * (height + 1) - 1, count * (width + 1) - 1], size, cell, place, parts: [height + 1, width + 1] };
 }
 
 // a button that shows the step in which an operand is computed
@@ -133,40 +172,57 @@ function fit(box, least) {
 
 // -- pointing ----------------------------------------------------------------------------------
 function point(view, i, j) {
-  if (view === views[0]) highlight(i, j, true);
-  else readOut(view, i, j);
+  const place = view.place([i, j]);
+  if (!place) return;
+  if (view === views[0]) highlight(...place, true);
+  else readOut(view, ...place);
 }
 
 // choose an entry until another is chosen, and say what it is
 function pin(view, i, j) {
-  if (view === views[0]) state.pinned = [i, j];
+  const place = view.place([i, j]);
+  if (!place) return;
+  if (view === views[0]) state.pinned = place;
   point(view, i, j);
-  say(`${view.name} row ${i + 1} column ${j + 1}: ${$("arithmetic").textContent.replace(/\s+/g, " ")}`);
+  say(`${view.name} row ${place[0] + 1} column ${place[1] + 1}: ${$("arithmetic").textContent.replace(/\s+/g, " ")}`);
 }
 
 // mark an entry of the result and the entries that it is computed from, and write the arithmetic
 function highlight(i, j, isFading) {
   const [result, ...operands] = views;
-  const isStored = result.at(i, j) !== undefined;
-  const masks = isStored ? arithmetic.sources(result.value, i, j) : new Map();
-  result.mark([[i, j]], isFading);
-  for (const view of operands) view.mark(cellsOf(view, masks.get(view.value)), isFading);
+  const isStored = element(result.value, i, j) !== undefined;
+  const masks = isStored ? arithmetic.sources(result.value, i, j, state.results) : new Map();
+  result.mark([result.cell([i, j])], isFading);
+  const window = windowOf(result.value, i);
+  for (const view of operands) view.mark(cellsOf(view, masks.get(view.value)), isFading, cellsOf(view, window.get(view.value)));
   if (isStored) writeArithmetic(result.value, i, j);
   else writeLine(notation.element(result.value, i, j), "is not stored: it is 0 and stays 0");
 }
 
+// the elements of the window that a row of U = stack(X Eᵀ, P) is, as masks by value; none for other equations
+function windowOf(k, i) {
+  const { operation, operands } = program.values[k];
+  if (operation !== "stack" || program.values[operands[0]].operation !== "gather") return new Map();
+  const found = new Map();
+  for (const j of range(arithmetic.shape(k)[1])) {
+    for (const [value, mask] of arithmetic.sources(k, i, j, state.results)) {
+      found.set(value, found.get(value)?.map((x, p) => x || mask[p]) ?? mask);
+    }
+  }
+  return found;
+}
+
 // the cells of the elements in a mask
-function cellsOf({ value, isTransposed }, mask) {
+function cellsOf({ value, cell }, mask) {
   const cells = [];
-  mask?.forEach((isMarked, p) => isMarked && cells.push(arithmetic.place(value, p)));
-  return isTransposed ? cells.map(([i, j]) => [j, i]) : cells;
+  mask?.forEach((isMarked, p) => isMarked && cells.push(cell(arithmetic.place(value, p))));
+  return cells;
 }
 
 // mark an entry of an operand and the entries of the result that depend on it, and write its value
-function readOut(view, i, j) {
-  const place = view.isTransposed ? [j, i] : [i, j];
-  const x = view.at(i, j);
-  for (const other of views.slice(1)) other.mark(other === view ? [[i, j]] : [], x !== undefined);
+function readOut(view, ...place) {
+  const x = element(view.value, ...place);
+  for (const other of views.slice(1)) other.mark(other === view ? [view.cell(place)] : [], x !== undefined);
   const p = arithmetic.position(view.value, ...place);
   const mask = p === undefined ? [] : arithmetic.influence(views[0].value, view.value, p, state.results);
   views[0].mark(cellsOf(views[0], mask), x !== undefined);
