@@ -57,7 +57,7 @@ class Table:
 
     def size_texts(self) -> list[str]:
         """The sizes."""
-        return [self.writer.names(n) if n else "1%nat" for n in self.sizes]
+        return [self.writer.names.size(n) if n else "1%nat" for n in self.sizes]
 
     def type_list(self) -> str:
         """The number of the size of each index."""

@@ -73,14 +73,19 @@ class Statement:
 
     def define(self, output: Value, name: str = "") -> None:
         """The definitions of a value and of all that it needs."""
-        for x in parts(self.reader.term(output)):
+        everything = list(parts(self.reader.term(output)))
+        for x in everything:
             match x:
-                case SizeOf(n) | Symbol(n, _):
-                    self.names(n)
-                case Over(k, _):
-                    self.names(k.size)
+                case SizeOf(n) | Over(Index(size=n), _):
+                    self.names.size(n)
+                case Symbol(_, own):
+                    for i in own:
+                        self.names.size(i.size)
         for i in self.variable.indices if self.variable else ():
-            self.names(i.size)
+            self.names.size(i.size)
+        for x in everything:
+            if isinstance(x, Symbol):
+                self.names(x.name)
         for value in order_of(expanded(output)):
             if value not in self.values and not is_symbol(value) and value.operation != "number":
                 is_last = value is expanded(output)
@@ -142,7 +147,7 @@ class Statement:
         for own in (*symbols.values(), variable.indices if variable else ()):
             sizes |= {i.size: None for i in own}
         for n in sizes:
-            size = self.names(n)
+            size = self.names.size(n)
             yield f"Variable {size} : nat.\nHypothesis {size}_positive : (0 < {size})%nat."
         for name, own in symbols.items():
             yield from self.declared(name, own)
@@ -302,7 +307,7 @@ def assembled(
     names, indices, point = statement.names, list[str](), list[str]()
     if at:
         indices = [f"Variables {' '.join(i.name for i in at)} : nat."]
-        indices += [f"Hypothesis H_{i.name} : ({i.name} < {names(i.size)})%nat." for i in at]
+        indices += [f"Hypothesis H_{i.name} : ({i.name} < {names.size(i.size)})%nat." for i in at]
     if statement.variable:
         point = list(statement.declared(statement.variable.name, statement.variable.indices))
     blocks = [

@@ -47,6 +47,10 @@ class Names:
             self.known[key] = plain
         return self.known[key]
 
+    def size(self, name: str) -> str:
+        """The identifier of a size, which a symbol may have as its name."""
+        return self(name, f"size {name}")
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -107,7 +111,7 @@ class Writer:
                 n = f"({c.numerator})" if c < 0 else str(c.numerator)
                 return n if c.denominator == 1 else f"({n} * / {c.denominator})"
             case SizeOf(n):
-                return f"(INR {self.names(n)})"
+                return f"(INR {self.names.size(n)})"
             case Symbol("PI", ()):
                 return "PI"
             case Symbol(n, indices):
@@ -124,9 +128,9 @@ class Writer:
             case Times(y, z):
                 return f"({inside(y)} * {inside(z)})"
             case Over(k, y):
-                return f"(sum {self.names(k.size)} {self.binder(k, y, own, moving)})"
+                return f"(sum {self.names.size(k.size)} {self.binder(k, y, own, moving)})"
             case Apply("maximum", y, k) if k is not None:
-                return f"(maximum {self.names(k.size)} {self.binder(k, y, own, moving)})"
+                return f"(maximum {self.names.size(k.size)} {self.binder(k, y, own, moving)})"
             case Apply("inverse", y, _):
                 return f"(/ {inside(y)})"
             case Apply(f, y, _):
@@ -148,4 +152,5 @@ class Writer:
         if not indices:
             return ""
         names = " ".join(self.index(i) for i in indices)
-        return f"forall {names} : nat, " + "".join(f"({self.index(i)} < {self.names(i.size)})%nat -> " for i in indices)
+        hypotheses = (f"({self.index(i)} < {self.names.size(i.size)})%nat -> " for i in indices)
+        return f"forall {names} : nat, {''.join(hypotheses)}"
