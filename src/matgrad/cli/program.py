@@ -15,6 +15,7 @@ from matgrad.foundation.notation import document
 from matgrad.foundation.writing import Table
 from matgrad.program import Program
 from matgrad.program.description import as_dictionary
+from matgrad.program.passes import Equality, proved
 from matgrad.program.rules import optimized, with_separate_exchange
 from matgrad.program.schedule import executable, traffic
 from matgrad.program.sharding import AXES, data_parallel, sharded, shared_optimizer, with_optimizers
@@ -34,6 +35,7 @@ PLACEMENTS = (
 @option("Training", "--ranks", type=COUNT, metavar="P", help="The program of one of P ranks, which train together.")
 @option("Training", "--rank", type=click.IntRange(min=0), default=0, help="Which one, from 0 to P - 1.")
 @option("Training", "--placements", metavar="LIST", help=PLACEMENTS)
+@option("Training", "--prove", "is_proved", is_flag=True, help="Prove each rewriting of the program for all sizes.")
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
 @option("Output", "--save", type=WRITES, metavar="FILE", help="Write program and weights to a safetensors file.")
 @latex_option
@@ -42,6 +44,9 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     """Record a training step, or feedforward, and show it as equations in the order of execution.
 
     x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
+
+    With --prove, the program before and after each application of a rule is compared in index notation, for all sizes.
+    The exit status is 1 if one is not proved.
     """
     if latex == STANDARD_OUTPUT and as_json:
         raise ValueError("--latex - and --json: expected one of them, as each prints nothing else")
@@ -49,6 +54,7 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     conflicts = {
         "--feedforward: it is for a training step": options["feedforward"] and ("loss", "clip", "optimizers", "ranks"),
         "--ranks: the program of a rank runs only together with the others": P is not None and ("save",),
+        "--as-recorded: there is nothing to prove": options["as_recorded"] and ("is_proved",),
         "no --ranks: it says which part of a program a rank has": P is None and ("rank", "placements"),
     }
     for reason, names in conflicts.items():
@@ -65,11 +71,14 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
         loss=loss,
         batch_size=options["batch_size"],
         clip_norm=options["clip"],
-        fused=not options["as_recorded"] and P is None,
+        fused=not options["as_recorded"] and P is None and not options["is_proved"],
     )
     messages: list[dict[str, Any]] = []
+    equality = Equality()
     if P is not None:
-        result, messages = _of_rank(result, options)
+        result, messages = _of_rank(result, options, equality)
+    elif options["is_proved"]:
+        result = proved(result, equality)
     if save is not None:
         save_program(result, save, M)
     if latex is not None:
@@ -85,9 +94,13 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
             title = f"{len(messages)} message{'' if len(messages) == 1 else 's'} of {total:,} bytes per step"
             sent = Table(title, ["message", "bytes"], rows).text() if messages else "nothing is sent"
             echo(f"\nrank {options['rank']} of {P} has {n:d} of {N} examples; {sent}")
+        if options["is_proved"]:
+            echo(f"\n{equality}")
+    if equality.unproved:
+        raise click.exceptions.Exit(1)
 
 
-def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[dict[str, Any]]]:
+def _of_rank(program: Program, options: dict[str, Any], equality: Equality) -> tuple[Program, list[dict[str, Any]]]:
     """The program of a rank, and what it exchanges with the others in a step."""
     size, text = options["ranks"], options["placements"]
     if text is None or text == "optimizer":
@@ -108,4 +121,6 @@ def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[d
         for x in traffic(executed)
         if size > 1
     ]
+    if options["is_proved"]:
+        return proved(own, equality), messages
     return own if options["as_recorded"] else optimized(own), messages

@@ -14,16 +14,17 @@ ONES = ("gather", "scatter")  # products with a matrix that is 1 on a support
 PADDED = ("sparse_product", "sparse_transposed_product")
 Uses = Counter[Value]
 Rule = Callable[[Value, Uses], Value | None]  # an equal value that is cheaper, if there is one
+Watch = Callable[[Rule, Value, Value], None]  # is told which value a rule puts for another
 
 
-def optimized(program: Program) -> Program:
+def optimized(program: Program, watch: Watch | None = None) -> Program:
     """The program after all rules: simplified, then fused, with nothing dead and nothing computed twice."""
     for rules in (SIMPLIFICATIONS, TRANSPOSITIONS, FUSIONS, (contiguous,), ()):
-        program = rewritten(program, rules)
+        program = rewritten(program, rules, watch)
     return with_separate_outputs(with_plain_stacks(program))
 
 
-def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
+def rewritten(program: Program, rules: Iterable[Rule], watch: Watch | None = None) -> Program:
     """The program with the rules applied to every value; equal expressions become one value."""
     uses = program.uses()
     known: dict[tuple[Any, ...], Value] = {}
@@ -31,7 +32,9 @@ def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
     def rewrite(value: Value, result: Value) -> Value:
         uses[result] = uses[value]
         for rule in rules:
-            result = rule(result, uses) or result
+            before, result = result, rule(result, uses) or result
+            if watch and result is not before:
+                watch(rule, before, result)
         result = known.setdefault(result.key(), result)
         uses[result] = max(uses[result], uses[value])
         return result
