@@ -52,11 +52,11 @@ def layer_lines(cls: type, name: str) -> list[str]:
 
 def everything() -> list[tuple[str, list[str]]]:
     """All equations of the package."""
-    made = [make(3, 4) for name, makes in MADE.items() for make in makes if name not in ("Each", "Attention")]
+    made = [make(3, 4) for makes in MADE.values() for make in makes]
     pairs = [cls() for cls in (*ACTIVATIONS.values(), *LOSSES.values())]
     softmax = [getattr(softmax_functions, name) for name in SOFTMAX]
     softmax += [getattr(softmax_functions, f"{name}_jacobian") for name in SOFTMAX]
-    parts = [part for layer in made for _, part in layer.walk() if not isinstance(part, layers.WindowsLayer)]
+    parts = [part for layer in made for _, part in layer.walk()]
     return [
         *((c.__name__, [x for found in mode_latex(example_of(c)).values() for x in found]) for c in LAYERS),
         *((type(part).__name__, [*layer_latex(part).values()]) for part in parts),
@@ -267,6 +267,13 @@ def test_a_layer_of_a_user_is_written_in_its_own_names(D: int, K: int):
         rf"{D_}b = 1_N^\top \cdot {D_}Z",
         rf"{D_}X = {D_}Z \cdot W",
     ]
+
+
+def test_a_layer_of_an_image_has_the_numbers_that_it_needs():
+    layer = layers.ConvolutionLayer((2, 3, 1), 2, 2, padding=1)
+    found = {str(e): squeezed(x) for e, x in layer_latex(layer).items()}
+    assert found["ConvolutionLayer.U"] == squeezed(r"U = \mathrm{stack}_{{12}}(X \cdot E^\top)")
+    assert found["ConvolutionLayer.DX"] == squeezed(rf"{D}X = \mathrm{{stack}}_{{{{12}}}}^{{-1}}({D}U) \cdot E")
 
 
 def test_a_layer_that_fails_has_the_equations_before():

@@ -14,7 +14,7 @@ from matgrad import matrix_operations as table
 from matgrad.program import Program, record
 from matgrad.program.adjoint import adjoint
 from matgrad.program.entries import entry_at, symbols
-from matgrad.program.shapes import Questions, Size
+from matgrad.program.shapes import BoundSize, Questions, Size, quotient, size_name
 from matgrad.softmax_functions import stable_log_softmax, stable_softmax
 from program_support import outputs
 
@@ -83,3 +83,8 @@ def test_shapes_ask_no_questions_about_sizes():
 def test_products_of_sizes():
     assert str(N * D) == "N·D"
     assert N * D == Size("N·D")
+
+
+def test_the_number_of_examples_is_no_part_of_a_stack():
+    rows = BoundSize(24, "N·12", 12)
+    assert [size_name(quotient(rows, n)) for n in (BoundSize(2, "N"), 12, 4, 2)] == [12, "N", "N·3", "N·6"]

@@ -17,6 +17,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction, relu, sigmoid
 from matgrad.foundation.notation import document, escape, function_symbol, is_power, is_word, parenthesized, symbol
@@ -27,7 +29,8 @@ from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
 from matgrad.program.entries import IndexMatrix, symbols
 from matgrad.program.program import Value
-from matgrad.program.shapes import Size, size_name
+from matgrad.program.recorder import RecordedMatrix, Recording
+from matgrad.program.shapes import BoundSize, Size, size_name
 from matgrad.program.text import LatexPrinter, Piece
 
 OTHERS = "CMLHPQ"  # the names of sizes other than N, D and K
@@ -68,8 +71,9 @@ def layer_latex(layer: Layer) -> dict[Equation, str]:
 
     A layer that cannot be recorded has those before the first error.
     """
-    run = _Run(layer, _Sizes(layer))
-    run = run if run.is_complete else _Run(layer, _Sizes(layer, is_square=False))
+    for sizes in (_Sizes(layer), _Sizes(layer, is_square=False), _BoundSizes(layer)):
+        if (run := _Run(layer, sizes)).is_complete:
+            break
     attributes = {f"{x}{path}": A for path, part in run.layer.walk() for x, A in vars(part).items()}
     known = {A.value: EquationPrinter({}).name(x) for x, A in attributes.items() if _is_computed(A)}
     functions = [f for x in attributes.values() if isinstance(x, ActivationFunction) for f in _functions(x)]
@@ -101,29 +105,30 @@ class _Run:
     def __init__(self, layer: Layer, sizes: _Sizes) -> None:
         self.layer, self.is_complete = layer.clone(), False
         self.layer.forget()
+        self.symbols = sizes.symbols
         self.found: list[tuple[Equation, str, Value]] = []
-        self.named: dict[str, IndexMatrix] = {}
+        self.named: dict[str, RecordedMatrix] = {}
         self.paths = {id(part): path for path, part in self.layer.walk()}
         with observed((part for _, part in self.layer.walk()), self._keep), suppress(Exception):
             for path, part in self.layer.walk():
                 for name, value in list(vars(part).items()):
                     vars(part)[name] = sizes.symbolic(f"{name}{path}", value)
                 part.input_size, part.output_size = sizes.of(part.input_size), sizes.of(part.output_size, "K")
-            X = self.named["X"] = symbols("X", Size("N"), self.layer.input_size)
+            X = self.named["X"] = self.symbols("X", sizes.N, self.layer.input_size)
             Y: Any = self.layer.feedforward(X)
-            DY = self.named["DY"] = symbols("DY", *Y.shape)
+            DY = self.named["DY"] = self.symbols("DY", *Y.shape)
             self.layer.backpropagate(Y, DY)
             self.is_complete = True
 
     def _keep(self, part: Layer, equation: Equation, value: Any) -> Any:
-        if not isinstance(value, IndexMatrix):
+        if not isinstance(value, RecordedMatrix):
             return value
         name = f"{equation.name}{self.paths[id(part)]}"
         while name in self.named:
             name += "'"
         if part is self.layer:
             self.found.append((equation, name, value.value))
-        self.named[name] = symbols(name, *value.shape)
+        self.named[name] = self.symbols(name, *value.shape)
         return self.named[name]
 
 
@@ -204,7 +209,7 @@ def _functions(thing: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield notation(thing, name), f
 
 
-def _applied(functions: Functions, matrices: Iterable[IndexMatrix], known: Known) -> dict[Value, Piece]:
+def _applied(functions: Functions, matrices: Iterable[RecordedMatrix], known: Known) -> dict[Value, Piece]:
     """The values of functions of matrices that have names, with their notation."""
     found: dict[Value, Piece] = {}
     for X in [X for X in matrices if X.shape]:
@@ -230,10 +235,13 @@ def _size(name: str) -> Size | int:
 class _Sizes:
     """Names for the sizes of a layer; if D = K, that of W is K×D and that of b is 1×K unless the layer keeps sizes."""
 
+    N: Any = Size("N")
+    symbols: Callable[..., Any] = staticmethod(symbols)
+
     def __init__(self, layer: Layer, is_square: bool = True) -> None:
         is_square &= layer.input_size == layer.output_size and not layer.keeps_size
         self.K = layer.output_size if is_square else None
-        self.names = {1: 1, layer.output_size: Size("K"), layer.input_size: Size("D")}
+        self.names: dict[int, Any] = {1: 1, layer.output_size: Size("K"), layer.input_size: Size("D")}
         self.others = iter(OTHERS)
 
     def of(self, n: Any, name: str = "D") -> Any:
@@ -248,8 +256,39 @@ class _Sizes:
         if isinstance(x, ActivationFunction):
             return _with_symbols(x)
         if len(shape) == 2 and not isinstance(x, IndexMatrix):
-            return symbols(name, self.of(shape[0], "K"), self.of(shape[1], "K" if shape[0] == 1 else "D"))
+            return self.symbols(name, self.of(shape[0], "K"), self.of(shape[1], "K" if shape[0] == 1 else "D"))
         return symbols(name, is_positive=x > 0) if isinstance(x, float) and x else x
+
+
+class _BoundSizes(_Sizes):
+    """Numbers as sizes, except N, and as numbers: for layers that need them, such as those of images."""
+
+    N = BoundSize(1_000_003, "N")  # which divides nothing
+
+    def __init__(self, layer: Layer) -> None:
+        self.recording = _Recording()
+
+    def of(self, n: Any, name: str = "D") -> Any:
+        return n
+
+    def symbols(self, name: str, *shape: Any) -> Any:
+        return self.recording.append("input", (), shape, "float64", name=name)
+
+    def symbolic(self, name: str, x: Any) -> Any:
+        if len(getattr(x, "shape", ())) == 2:
+            return super().symbolic(name, x)
+        return x.item() if isinstance(x, np.ndarray) and not x.shape else x
+
+
+class _Recording(Recording):
+    """Values that are computed in the same way are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[tuple[Any, ...], Value] = {}
+
+    def matrix(self, value: Value) -> RecordedMatrix:
+        return super().matrix(self.values.setdefault(value.key(), value))
 
 
 def _with_symbols(thing: Any) -> Any:
@@ -264,7 +303,7 @@ def _with_symbols(thing: Any) -> Any:
 
 def _is_computed(A: Any) -> bool:
     """Whether something is a matrix that is neither given nor has a name already."""
-    return isinstance(A, IndexMatrix) and bool(A.value.operands)
+    return isinstance(A, RecordedMatrix) and bool(A.value.operands)
 
 
 def _with_variables(function: Callable[..., Any], *arguments: Any) -> tuple[Any, dict[str, Any]]:

@@ -200,11 +200,13 @@ def quotient(n: Any, known: Any, end: int = 0) -> Any:
 
 def _whole_quotient(n: int, known: int) -> int | None:
     """n / known, if it is whole; of N stacks, with their name if that is known."""
-    unit = getattr(n, "unit", 1)
+    unit, first = getattr(n, "unit", 1), str(size_name(n)).partition(TIMES)[0]
+    if first == size_name(known) and n % known == 0:
+        return int(n) // int(known)
     if n % known or unit % known:
         return None if n % known else int(n) // int(known)
-    name, rest = n.name.partition(TIMES)[0], unit // int(known)  # type: ignore[attr-defined]
-    return BoundSize(int(n) // int(known), f"{name}{TIMES}{rest}" if rest > 1 else name, rest)
+    rest = unit // int(known)
+    return BoundSize(int(n) // int(known), f"{first}{TIMES}{rest}" if rest > 1 else first, rest)
 
 
 def is_number_of_elements(n: Any) -> bool:
