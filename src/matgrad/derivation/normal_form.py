@@ -155,7 +155,7 @@ def _total(p: Expression, shape: Shape) -> Value:
 
 def _grouped(p: Expression, shape: Shape) -> list[tuple[int, Value]]:
     """Terms with their signs."""
-    for group in (_small(p, shape),):
+    for group in (_small(p, shape), _sharing(p)):
         if group:
             rest = p - group
             return [_signed(group, shape), *(_grouped(rest, shape) if rest else [])]
