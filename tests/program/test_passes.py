@@ -9,9 +9,21 @@ import pytest
 
 import matgrad as mg
 from cli_support import succeed
-from matgrad.matrix_operations import columns_sum, hadamard, ones, row_repeat, rows_sum, stack, step, unstack
-from matgrad.program import Program, Value, record, rules
-from matgrad.program.passes import Equality, proved
+from matgrad.matrix_operations import (
+    columns_sum,
+    exp,
+    hadamard,
+    ones,
+    row_repeat,
+    rows_max,
+    rows_sum,
+    stack,
+    step,
+    unstack,
+)
+from matgrad.program import Program, Value, record, rules, sharding
+from matgrad.program.passes import Equality, Shares, proved, shares
+from matgrad.program.sharding import COLUMNS, ROWS, SUM, WHOLE, sharded
 
 MODELS = [
     ("ReLU;BatchNormalization;Softmax", [4, 5, 3], "CrossEntropy", {}),
@@ -111,3 +123,50 @@ def test_the_command_proves_a_compilation():
     text = succeed("program", "--layers", "ReLU;Linear", "--layer-sizes", "4;5;3", "--batch-size", "7", "--prove")
     assert "proved for all sizes" in text
     assert "NOT PROVED" not in text
+    layers = ("--layers", "ReLU;Linear", "--layer-sizes", "4;5;3", "--batch-size", "7")
+    assert "consecutive rows" in succeed("program", *layers, "--ranks", "2", "--prove")
+
+
+@pytest.mark.parametrize("placements", [sharding.data_parallel, sharding.shared_optimizer])
+def test_ranks_together_have_what_one_has(placements):
+    for model in MODELS:
+        program, found = of_model(*model), Shares()
+        sharded(program, placements(program, 2), 0, 2, found.prove)
+        known = ("sparse", "sampled", "scatter", "gather")  # which have no entries in index notation
+        assert all(line.removeprefix("NOT PROVED: ").startswith(known) for line in found.unproved), found
+        assert {ROWS, SUM} <= {*found.proved}
+
+
+def test_a_wrong_way_to_share_out_is_refused():
+    def f(A, B, C, **_):
+        return {"y": A @ B, "z": hadamard(C, C), "u": columns_sum(C), "v": rows_max(C)}
+
+    shapes = {"A": (4, 6), "B": (6, 8), "C": (4, 8)}
+    program = record(lambda _, inputs: f(**inputs), {name: (shape, "float64") for name, shape in shapes.items()})
+    product, square, total, greatest = (program.outputs[name] for name in "yzuv")
+    right = [
+        (product, [ROWS, WHOLE], ROWS),
+        (product, [COLUMNS, ROWS], SUM),
+        (product, [SUM, WHOLE], SUM),
+        (square, [SUM, WHOLE], SUM),
+        (total, [ROWS], SUM),
+        (total, [COLUMNS], COLUMNS),
+        (greatest, [COLUMNS], SUM),  # the maximum over the ranks
+    ]
+    for value, needs, placement in right:
+        assert shares(value, needs, placement), (value.operation, needs, placement)
+        for wrong in {*sharding.Placement} - {placement}:
+            assert not shares(value, needs, wrong), (value.operation, needs, wrong)
+    assert not shares(square, [SUM, SUM], SUM)
+    assert not shares(product, [COLUMNS, WHOLE], SUM)
+
+
+def test_a_wrong_sharder_is_refused(monkeypatch):
+    shapes = {"C": ((4, 8), "float64"), "d": ((1, 8), "float64")}
+    program = record(lambda _, inputs: {"d": exp(columns_sum(inputs["C"]))}, shapes)
+    for is_mutant in (False, True):
+        found = Shares()
+        if is_mutant:  # e^Σ is not Σ e^x
+            monkeypatch.setattr(sharding._Sharder, "_stays_sum", lambda self, x: self.own[x.operands[0]][1] == SUM)
+        sharded(program, {"C": ROWS}, 0, 2, found.prove)
+        assert ("exp of operands in sum" in str(found)) is is_mutant

@@ -15,7 +15,7 @@ from matgrad.foundation.notation import document
 from matgrad.foundation.writing import Table
 from matgrad.program import Program
 from matgrad.program.description import as_dictionary
-from matgrad.program.passes import Equality, proved
+from matgrad.program.passes import Equality, Shares, proved
 from matgrad.program.rules import optimized, with_separate_exchange
 from matgrad.program.schedule import executable, traffic
 from matgrad.program.sharding import AXES, data_parallel, sharded, shared_optimizer, with_optimizers
@@ -45,8 +45,8 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
 
     x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
 
-    With --prove, the program before and after each application of a rule is compared in index notation, for all sizes.
-    The exit status is 1 if one is not proved.
+    With --prove, the program before and after each application of a rule is compared in index notation, for all sizes,
+    and with --ranks what all ranks have together with the whole. The exit status is 1 if something is not proved.
     """
     if latex == STANDARD_OUTPUT and as_json:
         raise ValueError("--latex - and --json: expected one of them, as each prints nothing else")
@@ -74,9 +74,9 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
         fused=not options["as_recorded"] and P is None and not options["is_proved"],
     )
     messages: list[dict[str, Any]] = []
-    equality = Equality()
+    equality, shares = Equality(), Shares()
     if P is not None:
-        result, messages = _of_rank(result, options, equality)
+        result, messages = _of_rank(result, options, equality, shares)
     elif options["is_proved"]:
         result = proved(result, equality)
     if save is not None:
@@ -95,13 +95,15 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
             sent = Table(title, ["message", "bytes"], rows).text() if messages else "nothing is sent"
             echo(f"\nrank {options['rank']} of {P} has {n:d} of {N} examples; {sent}")
         if options["is_proved"]:
-            echo(f"\n{equality}")
-    if equality.unproved:
+            echo(f"\n{equality}" + (f"\n{shares}" if P is not None else ""))
+    if equality.unproved or (options["is_proved"] and shares.unproved):
         raise click.exceptions.Exit(1)
 
 
-def _of_rank(program: Program, options: dict[str, Any], equality: Equality) -> tuple[Program, list[dict[str, Any]]]:
-    """The program of a rank, and what it exchanges with the others in a step."""
+def _of_rank(
+    program: Program, options: dict[str, Any], equality: Equality, shares: Shares
+) -> tuple[Program, list[dict[str, Any]]]:
+    """The program of a rank, what it exchanges with the others in a step, and what is proved of both."""
     size, text = options["ranks"], options["placements"]
     if text is None or text == "optimizer":
         placements = (data_parallel if text is None else shared_optimizer)(program, size)
@@ -113,7 +115,7 @@ def _of_rank(program: Program, options: dict[str, Any], equality: Equality) -> t
                 raise ValueError(f"--placements: {item!r}: expected optimizer, or each NAME=rows or NAME=columns once")
             found[name] = known[axis]
         placements = with_optimizers(program, found)
-    own = sharded(program, placements, options["rank"], size)
+    own = sharded(program, placements, options["rank"], size, shares.prove)
     executed = executable(own)
     printer = Printer(executed)
     messages = [

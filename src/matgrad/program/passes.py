@@ -15,12 +15,16 @@ from typing import Any
 
 from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, is_equal, of
 from matgrad.index_notation.expressions import size as size_of
-from matgrad.index_notation.functions import exact
+from matgrad.index_notation.functions import exact, maximum
+from matgrad.index_notation.indices import Index, new_index
+from matgrad.index_notation.indices import divided as divided_index
+from matgrad.index_notation.sums import summed_over
 from matgrad.program import rules
 from matgrad.program.entries import IndexMatrix, indices_of
 from matgrad.program.operations import OPERATIONS, STACKS
 from matgrad.program.program import Program, Value, in_order
-from matgrad.program.shapes import TIMES, Shape, Size, size_name
+from matgrad.program.shapes import TIMES, Pattern, Shape, Size, size_name
+from matgrad.program.sharding import AXES, Placement
 
 # sums with products of sparse matrices, which have no entries: β·C + α·P, at these places among the operands
 FUSED = {total: product for product, total in rules.PRODUCT_SUMS.items() if OPERATIONS[total].index is None}
@@ -184,3 +188,97 @@ def proved(program: Program, equality: Equality) -> Program:
         if equality.number(before) != equality.number(after) and not equality.unproved:
             equality.unproved.append(Unproved(f"the output {name}", before, after, "it is another value"))
     return result
+
+
+# -- sharding: all ranks together have what one would have ------------------------------------------
+
+RANK = "z"  # the number of ranks, each of which has as much; its name is the last, as maxima are over sizes in order
+MEANINGS = {
+    Placement.WHOLE: "each rank has all of the result",
+    Placement.ROWS: "the ranks have consecutive rows of the result",
+    Placement.COLUMNS: "the ranks have consecutive columns of the result",
+    Placement.SUM: "the result is the sum, or the maximum, over the ranks",
+}
+
+
+class Shares:
+    """Which operations are shared out so that the ranks together have their result, for arbitrary operands."""
+
+    def __init__(self) -> None:
+        self.proved: Counter[Placement] = Counter()
+        self.unproved: list[str] = []
+
+    def __str__(self) -> str:
+        """One line for each placement of a result, and for what is not proved."""
+        lines = [f"proved for all sizes, {n} time{'s' * (n > 1)}: {MEANINGS[x]}" for x, n in self.proved.items()]
+        return "\n".join([*lines, *dict.fromkeys(self.unproved)])
+
+    def prove(self, value: Value, needs: list[Placement], placement: Placement) -> None:
+        """Note how an operation is shared out, and whether that is proved."""
+        same = placement == Placement.WHOLE and {*needs} <= {placement}  # it is done by every rank
+        if same or shares(value, needs, placement):
+            self.proved[placement] += 1
+        else:
+            text = ", ".join(x.value for x in needs)
+            self.unproved.append(
+                f"NOT PROVED: {value.operation} of operands in {text}, with a result in {placement.value}"
+            )
+
+
+def shares(value: Value, needs: list[Placement], placement: Placement) -> bool:
+    """Whether the results of all ranks are that of the whole operation, for operands that are placed so."""
+    operation, shapes = OPERATIONS[value.operation], [*(x.shape for x in value.operands), value.shape]
+    index = operation.index
+    if index is None:
+        return False
+    patterns, places = operation.shapes.patterns(*shapes), [*needs, placement]
+    axes = [(x, AXES.index(place)) for x, place in zip(patterns, places, strict=True) if place in AXES]
+    divided = {x[axis].partition(TIMES)[0] for x, axis in axes}
+    rank = new_index(RANK)
+
+    def shape(pattern: Pattern, is_whole: bool) -> Shape:
+        def names(text: str) -> str:
+            found = [name.replace("*", "x") for name in text.split(TIMES)]
+            return TIMES.join([RANK, *found] if is_whole and text.partition(TIMES)[0] in divided else found)
+
+        return tuple(1 if n == "1" else Size(names(n)) for n in pattern)
+
+    def operand(k: int, is_whole: bool) -> Any:
+        own, place = shape(patterns[k], is_whole), places[k]
+        if value.operands[k].operation == "number" and not isinstance(value.operands[k].number, Size):
+            return IndexMatrix((), exact(value.operands[k].number or 0))
+        at = [i for i in indices_of(own) if i.name != "1"]
+        if is_whole and place in AXES:  # the first part of the divided index is that of the rank
+            axis = AXES.index(place)
+            first, rest = divided_at(indices_of(own)[axis])
+            return IndexMatrix(own, of(Entry(f"x{k}", (first, *(rest if n == axis else i for n, i in enumerate(at))))))
+        e = of(Entry(f"x{k}", at if place == Placement.WHOLE else (rank, *at)))
+        return IndexMatrix(own, summed_over([rank], e) if is_whole and place == Placement.SUM else e)
+
+    def entry(is_whole: bool) -> Expression:
+        given = [operand(k, is_whole) for k in range(len(needs))]
+        if operation.kind == "elementwise":
+            return index(*(x.entry for x in given))
+        at = indices_of(shape(patterns[-1], is_whole))
+        return index(*at, *(x if x.value.shape else x.entry for x in given))
+
+    try:
+        whole, own = entry(is_whole=True), entry(is_whole=False)
+    except (TypeError, ValueError, UndefinedError):
+        return False
+    if placement in AXES:
+        axis = AXES.index(placement)
+        first, rest = divided_at(indices_of(shape(patterns[-1], is_whole=True))[axis])
+        whole = whole.substituted({first: rank, rest: indices_of(shape(patterns[-1], is_whole=False))[axis]})
+    elif placement == Placement.SUM:
+        if operation.over == "max":
+            local = own
+            own = maximum(lambda i: local.substituted({rank: i}), RANK)
+        else:
+            own = summed_over([rank], own)
+    return is_equal(whole, own)
+
+
+def divided_at(i: Index) -> tuple[Index, Index]:
+    """The index of the rank, and that of what a rank has."""
+    return divided_index(i, len(i.parts) - 1)

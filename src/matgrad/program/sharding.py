@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -39,20 +39,25 @@ AXES = (ROWS, COLUMNS)  # by the axis that is shared out
 
 
 Choice = tuple[list[Placement], Placement]  # a way to share out an operation: what its operands need, and its result
+Watch = Callable[[Value, list[Placement], Placement], None]  # is told how an operation is shared out
 
 
-def sharded(program: Program, placements: Mapping[str, Placement], rank: int, size: int) -> Program:
+def sharded(
+    program: Program, placements: Mapping[str, Placement], rank: int, size: int, watch: Watch = lambda *choice: None
+) -> Program:
     """The program of one of `size` ranks, for inputs that are placed so; other inputs are WHOLE.
 
     An output is placed like the input that it replaces.
     """
     _check(program, placements)
-    return _Sharder(program, placements, rank, size).result()
+    return _Sharder(program, placements, rank, size, watch).result()
 
 
 class _Sharder:
-    def __init__(self, program: Program, placements: Mapping[str, Placement], rank: int, size: int) -> None:
-        self.program, self.rank, self.size = program, rank, size
+    def __init__(
+        self, program: Program, placements: Mapping[str, Placement], rank: int, size: int, watch: Watch
+    ) -> None:
+        self.program, self.rank, self.size, self.watch = program, rank, size, watch
         self.placements = defaultdict(lambda: WHOLE, placements)
         self.uses = program.uses()
         self.wishes = self._wishes()
@@ -145,6 +150,7 @@ class _Sharder:
     def _made(self, value: Value, choice: Choice) -> tuple[Value, Placement]:
         """The value from operands that are placed so."""
         needs, result = choice
+        self.watch(value, needs, result)
         operands = tuple(map(self.at, value.operands, needs))
         return replace(value, operands=operands, shape=self._shape(value, result)), result
 
@@ -176,6 +182,7 @@ class _Sharder:
         places = [place for x in operands if (place := _shared_out(x, {name}))]
         if len(places) < len(operands) or not self._is_divided(value, {name}):
             return None
+        self.watch(value, places, placement)
         parts = tuple(map(self.at, value.operands, places))
         return replace(self.own[value][0], operands=parts, shape=self._shape(value, placement), name="")
 
