@@ -92,9 +92,10 @@ class Torch(nn.Module):
 
     def __init__(self, M: mg.MultilayerPerceptron, options: Namespace) -> None:
         super().__init__()
-        d, V = options.size, M.layers[0].V
-        self.embedding, self.positions = nn.Embedding(V, d), nn.Parameter(torch.empty(M.layers[0].L, d))
-        settings = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
+        first: Any = M.layers[0]
+        d, V = options.size, first.V
+        self.embedding, self.positions = nn.Embedding(V, d), nn.Parameter(torch.empty(first.L, d))
+        settings: Any = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
         block = nn.TransformerEncoderLayer(d, options.heads, 4 * d, **settings)
         self.blocks = nn.TransformerEncoder(block, options.blocks, enable_nested_tensor=False)
         self.norm, self.linear = nn.LayerNorm(d), nn.Linear(d, V)
