@@ -82,7 +82,7 @@ CODE = {
     "triangles": lambda s: torch.tril(s) + 2 * s.triu(1) + torch.ones(s.shape[0], s.shape[0]).tril(-1),
     "positions": lambda s: s * (torch.arange(s.shape[0])[:, None] > torch.arange(s.shape[0])) + torch.eye(s.shape[0]),
     "views": lambda q: q.view(q.shape[0], 2, -1).transpose(1, 2).flatten(1).unsqueeze(0).expand(2, -1, -1)[0]
-    if isinstance(q, torch.Tensor) else q.view(q.shape[0], H, -1).transpose(1, 2).flatten(1),
+    if type(q) is torch.Tensor else q.view(q.shape[0], H, -1).transpose(1, 2).flatten(1),
     "parts": lambda h: torch.cat([h[:, h.shape[1] // 2 :], -h.chunk(2, 1)[0]], -1),
     "splits": lambda h: torch.stack(h.split(h.shape[1] // 2, 1), 1).flatten(1) * h.unflatten(1, (2, -1))[:, 0].sum(),
     "every second": lambda e: e[:, ::2] - e[:, 1::2],

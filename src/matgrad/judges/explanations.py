@@ -123,11 +123,11 @@ def depends_on(e: Expression, V: IndexMatrix) -> bool:
 # -- claims -------------------------------------------------------------------------------------
 
 
-def explained(subject: Subject, check: Check, ones: frozenset[str], keep_numbers: bool) -> Explanation:
+def explained(subject: Subject, check: Check, ones: frozenset[str], numbers: str) -> Explanation:
     """The explanation of a verdict, by the claim that it is about."""
     if isinstance(subject.thing, Lemma):
         return _of_lemma(Symbols(ones), subject.thing, check)
-    a = _Explainer(check, ones, keep_numbers)
+    a = _Explainer(check, ones, numbers)
     for _ in subject.claims(a, subject.thing):
         if a.found.lines:
             return a.found
@@ -153,8 +153,8 @@ def _of_lemma(symbols: Symbols, lemma: Lemma, check: Check) -> Explanation:
 class _Explainer(Symbols):
     """The algebra in which claims are made once more, to explain the one that a verdict is about."""
 
-    def __init__(self, check: Check, ones: frozenset[str], keep_numbers: bool) -> None:
-        super().__init__(ones, keep_numbers)
+    def __init__(self, check: Check, ones: frozenset[str], numbers: str) -> None:
+        super().__init__(ones, numbers)
         self.check, self.found = check, Explanation(check)
         self.derivatives: dict[Value, tuple[IndexMatrix, IndexMatrix]] = {}  # ∂Y/∂X: Y and X
 

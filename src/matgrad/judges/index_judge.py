@@ -13,6 +13,8 @@ from functools import partial
 from itertools import combinations
 from typing import Any, TypeVar
 
+import numpy as np
+
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.numbers import as_number
 from matgrad.index_notation import functions
@@ -20,18 +22,22 @@ from matgrad.index_notation.expressions import Entry, Expression, Factor, is_equ
 from matgrad.index_notation.indices import FIRST, Index, joined, new_index
 from matgrad.index_notation.rules import folded
 from matgrad.index_notation.sums import summed
+from matgrad.inspection.settings import SET_BY_MODELS, is_of_users, of_class, settings, texts
 from matgrad.inspection.verdicts import Check, suffixed
 from matgrad.judges import claims
 from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempt, for_equal_sizes, made, shape_problem
+from matgrad.judges.constructors import LARGE, SMALL, Given, check_type
 from matgrad.judges.definitions import ArbitraryActivation
-from matgrad.judges.doubts import LARGE, RUNS, SMALL, doubt
-from matgrad.judges.settings import UNNAMED, Given, check_type, of_class, settings, texts
+from matgrad.judges.doubts import RUNS, doubt
+from matgrad.layers.base import layers_in
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.program.entries import SYMBOLIC, IndexMatrix, indices_of, lifted, symbols
 from matgrad.program.shapes import Questions, Shape, Size, size_name
 
 T = TypeVar("T")
+NUMBERS = ("any", "positive", "kept")  # what those that a class keeps stand for, until a proof is found
+OF_DROPOUT = ("seed", "renewals", "renew", "output")  # what layers of the package keep, and no proof depends on
 MANY = 20  # answers of a constructor, with which a verdict would be for hardly any sizes
 
 
@@ -141,10 +147,12 @@ class Symbols(SymbolicAlgebra):
     is_same = staticmethod(is_proved)
 
     def __init__(
-        self, ones: frozenset[str] = frozenset(), keep_numbers: bool = False, questions: Questions | None = None
+        self, ones: frozenset[str] = frozenset(), numbers: str = "positive", questions: Questions | None = None
     ) -> None:
-        self.ones, self.keep_numbers, self.questions = ones, keep_numbers, questions or Questions()
+        self.ones, self.kind, self.questions = ones, numbers, questions or Questions()
+        self.keep_numbers = numbers == "kept"
         self.given: dict[str, str] = {}  # what stays as it is, and what constructors found out about sizes
+        self.signs: dict[str, str] = {}  # which numbers stand for positive ones only
         self.about = ", ".join(["all sizes", *(f"{name} = 1" for name in sorted(ones))])
         self.taken: set[str] = set()  # the names of symbols that no others may have
 
@@ -178,26 +186,38 @@ class Symbols(SymbolicAlgebra):
     def layer(self, make: MakeLayer, *, training: bool | None = None) -> Layer:
         layer = super().layer(make, training=training)
         for path, part in layer.walk():
-            for name, value in of_class(type(part)).items():
+            for name, value in of_class(type(part))[0].items():
                 self._keep(suffixed(name, path), value, None)
+            if path and is_of_users(type(part)):
+                self.given[f"part {path}"] = type(part).__name__
         return layer
 
     def numbers(self, thing: T, other: T | None = None, prefix: str = "") -> T:
         clone = super().numbers(thing, other, prefix)
         for name, value in vars(thing).items():
+            if isinstance(value, np.ndarray) and not is_of_users(type(thing)):
+                continue  # its layer sets it for every batch
             check_type(prefix + name, value)
             if vars(clone)[name] is value and not isinstance(thing, ArbitraryActivation):
                 self._keep(prefix + name, value, vars(other or thing)[name])
-        for name, value in of_class(type(thing)).items():
+        for name, value in of_class(type(thing))[0].items():
             self._keep(prefix + name, value, None)
         return clone
+
+    def _number(self, name: str, value: float, other: Any) -> Any:
+        if not value or (self.keep_numbers and value == other):
+            return value
+        is_positive = value > 0 and self.kind != "any"
+        if is_positive:
+            self.signs[f"{name} > 0"] = ""
+        return self.own_symbols(name, is_positive=is_positive)
 
     def _attribute(self, part: Layer, name: str, value: Any, other: Any) -> Any:
         check_type(f"{type(part).__name__}.{name}", value)
         value, other = as_number(value), as_number(other)
         found = super()._attribute(part, name, value, other)
         own = name.partition(".")[0]
-        if own in (*UNNAMED, *part.batch_matrices):
+        if own in (*SET_BY_MODELS, *part.batch_matrices) or (own in OF_DROPOUT and not is_of_users(type(part))):
             return found
         if found is value:
             self._keep(name, value, other)
@@ -207,9 +227,9 @@ class Symbols(SymbolicAlgebra):
 
     def _keep(self, name: str, value: Any, other: Any) -> None:
         """Note what stays as it is, and must be the same in the layer of other sizes."""
-        found = list(settings(name, value))
+        found, like = (list(settings(name, x, {*map(id, layers_in(x))})) for x in (value, other))
         self.given |= {x.name: x.text for x in found if x.is_named}
-        if other is not None and texts(found, arrays=False) != texts(settings(name, other), arrays=False):
+        if other is not None and texts(found) != texts(like):
             raise TypeError(f"{name} depends on the sizes: expected a size, a matrix or a number")
 
     def size_of(self, number: int, other: int, what: str) -> Size | int:
@@ -260,18 +280,17 @@ def _answered(subject: Subject, ones: frozenset[str], asked: Questions) -> list[
             Symbols(ones).made(subject.thing)
         except ValueError:  # it does not exist in these sizes
             return []
-    for keep_numbers in (False, True):
-        a = Symbols(ones, keep_numbers, asked)
+    for numbers in NUMBERS:
+        a, doubtful = Symbols(ones, numbers, asked), ""
         asked.numbers.clear()
         with SYMBOLIC.asking(asked):
             checks, is_crash = attempt(subject, a)
-        if not is_crash and not asked.numbers:
+            is_right = not is_crash and not asked.first() and all(x.ok for x in checks)
+            if is_right and subject.claims in RUNS:
+                doubtful = doubt(subject, partial(Symbols, ones, numbers, asked), a.given, a.signs)
+        if not is_crash and not asked.numbers and (is_right or numbers != "any"):
             break
-    reason = asked.first()
-    if not reason and not is_crash and all(x.ok for x in checks) and subject.claims in RUNS:
-        with SYMBOLIC.asking(asked):
-            reason = doubt(subject, Symbols(ones, keep_numbers, asked), a.given) or asked.first()
-    if reason:
+    if reason := doubtful or asked.first():
         return [replace(x, ok=False, message=f"{x.name} is not proved: {reason}\n  in {x.location}") for x in checks]
     given = ", ".join(f"{name} = {text}" if text else name for name, text in sorted(a.given.items()))
     return [replace(x, given=given) for x in checks]

@@ -137,9 +137,9 @@ def explained(subject: Subject, check: Check) -> Explanation:
         raise ValueError(f"{check.name} has no derivation: {check.note}")
     ones = frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
     try:
-        return explanations.explained(subject, check, ones, keep_numbers=False)
+        return explanations.explained(subject, check, ones, "positive")
     except Exception:  # as in proofs: whatever the code of a user leads to
-        return explanations.explained(subject, check, ones, keep_numbers=True)
+        return explanations.explained(subject, check, ones, "kept")
 
 
 # -- subjects -----------------------------------------------------------------------------------

@@ -76,4 +76,5 @@ class ScalarWriter:
 
 def as_function(scalar: str, names: list[str], functions: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
     """The function of operands with these names that a line stands for, by functions with the names in it."""
-    return eval(f"lambda {', '.join(names)}: {ScalarWriter()(scalar)}", dict(functions))
+    code = compile(f"lambda {', '.join(names)}: {ScalarWriter()(scalar)}", __file__, "eval")
+    return eval(code, dict(functions))

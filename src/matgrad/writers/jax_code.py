@@ -6,7 +6,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import jax
@@ -17,12 +17,23 @@ from matgrad.index_notation.expressions import is_equal
 from matgrad.writers.jax_primitives import interpreted
 from matgrad.writers.sizes import DivisionError, Size, UnsupportedError
 from matgrad.writers.slots import keys
-from matgrad.writers.subjects import Code, RefutedError, Run, by_name, parameters
+from matgrad.writers.subjects import Code, RefutedError, Run, Uses, by_name, parameters
 from matgrad.writers.tensors import Tensor, gradient, symbols
+
+PURE = """numpy nn lax scipy tree tree_util typing vmap jit grad value_and_grad vjp jvp checkpoint remat custom_vjp
+custom_jvp Array"""  # of JAX
+
+
+def is_followed(name: str, x: Any) -> bool:
+    """Whether something of JAX does the same to symbols as to numbers, and depends on nothing else."""
+    return name == "jax" or "_src" in name or name.split(".")[1] in PURE.split()
 
 
 class JaxCode(Code):
     """Code whose gradients are a function of arguments and of gradients of outputs."""
+
+    libraries: ClassVar[Uses] = {"jax": is_followed}
+    refused = ("type", "__class__", "isinstance", "issubclass")  # symbolic sizes are no numbers
 
     keeps, edits = "keepdims", 60
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from matgrad.index_notation.expressions import Expression, UndefinedError, is_equal
 from matgrad.index_notation.functions import not_above, without_ties
+from matgrad.inspection.settings import UnfollowedError
 from matgrad.writers import texts
 from matgrad.writers.explaining import Shown
 from matgrad.writers.hypotheses import Hypothesis, SumIs, hypotheses, under
@@ -27,6 +28,7 @@ from matgrad.writers.slots import Key, keys
 from matgrad.writers.specifications import Specification, specification
 from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
 from matgrad.writers.tensors import Tensor, gradient, summed_to, symbols
+from matgrad.writers.trust import Trust
 from matgrad.writers.verdicts import Formula, Place, Verdict
 
 # what code raises where it is wrong, or where symbols cannot stand for numbers
@@ -95,6 +97,8 @@ def reason(error: Exception) -> tuple[str, str]:
             return "refused", f"{error} is not supported{texts.place_of(error)}"
         case ShapeError():
             return "refused", f"{error}{texts.place_of(error)}"
+        case UnfollowedError():
+            return "undecided", str(error)
     return "refused", f"the code raises {type(error).__name__}: {error}{texts.place_of(error)}"
 
 
@@ -203,6 +207,7 @@ class Proof:
         self.is_chosen = wrt is not None
         self.verdict = Verdict(code.name, "undecided")
         self.compared: dict[str, Compared] = {}
+        self.trust = Trust(code)
         self.returned: dict[str, Any] = {}
 
     def end(self, verdict: str, *lines: str) -> None:
@@ -230,7 +235,8 @@ class Proof:
     def run(self) -> None:
         """Compare forms, and then numbers."""
         self.symbols = self.arguments(lambda n, s: s.symbol(n))
-        self.model = self.code.run(self.symbols, numeric=False)
+        with self.trust.following():
+            self.model = self.code.run(self.symbols, numeric=False)
         self.outputs: list[Tensor] = self.model.outputs
         names = ["g"] if len(self.outputs) == 1 else [f"g{n}" for n in range(1, len(self.outputs) + 1)]
         while set(names) & set(self.symbols):
@@ -238,7 +244,9 @@ class Proof:
         self.gs = [symbols(name, y.dims) for name, y in zip(names, self.outputs, strict=True)]
         samples = Samples(self)
         try:
-            self.returned = self.model.gradients(self.gs)
+            with self.trust.following():
+                self.returned = self.model.gradients(self.gs)
+            self.trust.look()
             self._compare()
         except (OrderError, DivisionError) as error:
             self.error = error
@@ -331,11 +339,14 @@ class Proof:
             return self.end("surrogate" if self.surrogate else "refuted", *self._suggestion(samples))
         if unknown:
             return self.end("undecided", "perhaps a rule is missing, or a hypothesis")
+        if problem := self.trust.problem():
+            return self.end("undecided", problem)
         names = sorted({a for s in self.specifications.values() for a in s.names})
         sizes = f"for all sizes {', '.join(names)}" if names else "for all numbers"
         lines.append(f"{sizes}: {', '.join(f'∂/∂{n}' for n in self.compared)}")
         self.verdict.assumptions += map(str, self.rules)
         self.verdict.assumptions += [f"{n} > 0" for n, s in self.specifications.items() if s.kind == ">0"]
+        self.verdict.assumptions += [f"{n} = {x!r}" for n, x in self.constants.items()] + self.trust.conditions
         compared = [t for c in self.compared.values() for t in (c.returned, c.true)]
         if kinks := texts.kinks([*self.outputs, *compared]):
             lines.append(f"except where {texts.either(list(kinks))}")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from matgrad.foundation.callers import is_asked_by_user
 from matgrad.index_notation.expressions import Expression, as_expression, multiplied
 from matgrad.index_notation.expressions import size as size_of
 
@@ -67,6 +68,11 @@ COMPARISONS = {"<": operator.lt, "≤": operator.le, ">": operator.gt, "≥": op
 
 class Size:
     """A product of atoms, as x.shape[0] is one."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """For users that of an int, as x.shape[0] has it."""
+        return int if is_asked_by_user() else Size
 
     def __init__(self, atoms: Iterable[Atom]) -> None:
         self.atoms: Atoms = tuple(a for a in atoms if a != 1)
@@ -187,6 +193,8 @@ class Size:
         return float(self.__index__())
 
     def __repr__(self) -> str:
+        if is_asked_by_user():
+            raise UnsupportedError("the text of a size")
         return "·".join(map(str, self.atoms)) or "1"
 
 

@@ -7,10 +7,13 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 MISSING = inspect.Parameter.empty
+
+
+Uses = Mapping[str, Callable[[str, Any], bool]]  # of libraries, whether something there with a name may be used
 
 
 class Code(ABC):
@@ -19,6 +22,9 @@ class Code(ABC):
     name: str
     functions: list[Callable[..., Any]]  # those of the user, forward first
     sums_gradients = False  # whether gradients that have more dimensions than arguments are summed
+    libraries: ClassVar[Uses]  # what the code may use
+    refused: tuple[str, ...] = ()  # names of what it may not
+    module: Any = None  # whose attributes it depends on
     backward_at: int | None = 1  # which of the functions returns the gradients; None if none does
     keeps = "keepdim"  # what a sum is told to keep its dimensions
     edits = 800  # how many are tried of wrong lines, which takes a second at most
@@ -134,3 +140,30 @@ def kernels_replaced(functions: Sequence[Callable[..., Any]], references: Refere
                     owner = getattr(owner, name)
                 stack.enter_context(mock.patch.object(owner, path[-1], new))
         yield
+
+
+class Context:
+    """What forward and backward get for ctx."""
+
+    def __init__(self, needs: Sequence[bool]) -> None:
+        self.needs_input_grad = tuple(needs)
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.not_differentiable: tuple[Any, ...] = ()
+        self.dirty: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors."""
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """These outputs have no gradients."""
+        self.not_differentiable = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """These inputs are changed in place."""
+        self.dirty = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """All gradients are given here."""
+
+    saved_variables = property(lambda self: self.saved_tensors)

@@ -6,47 +6,28 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from matgrad.index_notation.expressions import Entry, of
 from matgrad.writers.explaining import Named
-from matgrad.writers.subjects import MISSING, Code, RefutedError, Run, by_name, local_variables, parameters
+from matgrad.writers.subjects import MISSING, Code, Context, RefutedError, Run, Uses, by_name, local_variables, parameters
 from matgrad.writers.tensors import Tensor, lift, symbols
 from matgrad.writers.texts import is_name
-from matgrad.writers.torch_tensors import MADE, InDoublePrecision, SymbolicTensor, symbolic_code, unwrapped
+from matgrad.writers.torch_tensors import (
+    MADE,
+    RANDOM,
+    InDoublePrecision,
+    SymbolicTensor,
+    is_followed,
+    symbolic_code,
+    unwrapped,
+)
 
 Arguments = Mapping[str, Any]
 Gradients = dict[str, Any]
-
-
-class Context:
-    """What forward and backward get for ctx."""
-
-    def __init__(self, needs: Sequence[bool]) -> None:
-        self.needs_input_grad = tuple(needs)
-        self.saved_tensors: tuple[Any, ...] = ()
-        self.not_differentiable: tuple[Any, ...] = ()
-        self.dirty: tuple[Any, ...] = ()
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors."""
-        self.saved_tensors = tensors
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        """These outputs have no gradients."""
-        self.not_differentiable = tensors
-
-    def mark_dirty(self, *tensors: Any) -> None:
-        """These inputs are changed in place."""
-        self.dirty = tensors
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """All gradients are given here."""
-
-    saved_variables = property(lambda self: self.saved_tensors)
 
 
 class TorchRun(Run):
@@ -143,6 +124,8 @@ class TorchCode(Code):
     """Code with forward(ctx, arguments) and backward(ctx, arguments, outputs, gradients)."""
 
     sums_gradients = True
+    libraries: ClassVar[Uses] = {"torch": is_followed}
+    refused = ("type", "__class__", *RANDOM)
 
     def run(self, arguments: Mapping[str, Any], numeric: bool) -> TorchRun:
         """Forward."""

@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 
+from matgrad.foundation.callers import is_asked_by_user
 from matgrad.writers.labels import put, taken
 from matgrad.writers.operations import OPERATIONS, expanded, full, like, where
 from matgrad.writers.sizes import SCALAR, Atoms, Dims, ShapeError, Size, UnsupportedError, atoms_of, shown
@@ -68,6 +69,8 @@ class Pair(tuple):
 class Shape(tuple):
     """Sizes."""
 
+    __class__ = property(lambda self: torch.Size if is_asked_by_user() else Shape)
+
     def numel(self) -> Size:
         """Their product."""
         return math.prod(self, start=Size(()))
@@ -78,6 +81,7 @@ class SymbolicTensor:
 
     requires_grad, is_cuda, is_leaf, grad_fn, grad, names = True, False, True, None, None, (None,)
     device, layout, is_sparse = torch.device("cpu"), torch.strided, False
+    __class__ = property(lambda self: torch.Tensor if is_asked_by_user() else SymbolicTensor)
 
     def __init__(self, value: Tensor, base: SymbolicTensor | None = None, view: View | None = None) -> None:
         self.own, self.base, self.seen = value, base, view
@@ -168,6 +172,8 @@ class SymbolicTensor:
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
+        if is_asked_by_user():
+            raise UnsupportedError("the text of a tensor")
         return f"tensor{shown(self.value.dims)}"
 
 
@@ -397,6 +403,17 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "fill_": lambda x, value: assign(x, like(x.value, unwrapped(value)), "fill_"),
     "copy_": lambda x, y, *args: assign(x, lift(unwrapped(y)).broadcast_to(x.value.dims), "copy_"),
 }
+
+
+RANDOM = ("normal_", "uniform_", "bernoulli", "bernoulli_", "random_", "exponential_", "cauchy_", "log_normal_")
+PLAIN = ("tensor", "as_tensor", "no_grad", "Function", "Module", "pi", "inf", "nan")
+
+
+def is_followed(name: str, x: Any) -> bool:
+    """Whether something of PyTorch does the same to symbols as to numbers, and depends on nothing else."""
+    own = name.rpartition(".")[2]
+    is_replaced = any(own in functions for module, functions in REPLACED.items() if module is not math)
+    return own in PLAIN or is_replaced or is_known(own) or isinstance(x, torch.dtype | type | type(torch))
 
 
 def is_known(name: str) -> bool:
