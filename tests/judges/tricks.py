@@ -21,9 +21,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.random import rand
 
 import matgrad as mg
 from matgrad import matrix_operations
@@ -100,6 +102,11 @@ def counted(n):
     for _ in range(n):
         found += 1
     return found
+
+
+@functools.cache
+def cached_list(n):
+    return []
 
 
 @functools.cache
@@ -404,7 +411,17 @@ DECISIONS: dict[str, Callable[[Any, Any], Any]] = {
     "a depth": lambda self, X: depth(0) > 10**5,
     "builtins": lambda self, X: __builtins__ is None,
     "a setting that changes": lambda self, X: bumped(self) > LIMIT,
+    "a mode of the module": lambda self, X: MODE != 0,
+    "a mode of another module": lambda self, X: MODES.mode != 0,
+    "a cached list": lambda self, X: len(cached_list(0)) > LIMIT or cached_list(0).append(0),
+    "a generator of Python": lambda self, X: GENERATOR.random() < 0.0001,
+    "numpy.random by its functions": lambda self, X: rand() < 0.0001,
+    "a text that reads attributes": lambda self, X: "{.is_wrong.__globals__[MODE]}".format(self) != "0",  # noqa: UP032
+    "the matrices of the first batch": lambda self, X: FIRST.setdefault("X", X).shape != X.shape,
 }
+MODE, GENERATOR, FIRST = 0, random.Random(0), {}
+MODES = ModuleType("modes")
+MODES.mode = 0
 CLASS, SEEN, TYPE = "__class__", "_observation", operator.attrgetter("__class__.__class__")
 
 
@@ -487,6 +504,8 @@ SETTINGS = {
     "its hash": setting(1.0, lambda self, X: self.alpha in {2.0}),
     "its type": setting(1.0, lambda self, X: isinstance(self.alpha, float)),
     "a question that is caught": setting(1.0, lambda self, X: of_sizes(self.alpha, 0, lambda a, _: a > 2)),
+    "that it is positive": setting(0.5, lambda self, X: not self.alpha),
+    "that it is not 0": setting(0.5, lambda self, X: self.alpha == 0),
     "an integer of it": setting(1.0, lambda self, X: of_sizes(self.alpha, 0, lambda a, _: int(a) == 2)),
 }
 
@@ -602,6 +621,52 @@ def X_columns(X):
     return X.shape[1]
 
 
+def keeping(choose, is_wrong):
+    """A layer that keeps one of two things, the second for D > 5000 by a way that is not followed."""
+
+    class Layer(Scale):
+        def __init__(self, input_size, output_size):
+            super().__init__(input_size, output_size)
+            choose(self, int(np.clip(input_size - LIMIT, 0, 1)))
+
+        def is_wrong(self, X):
+            return is_wrong(self.kept)
+
+    return Layer
+
+
+def kept(*things):
+    """How a layer keeps one of some things."""
+    return lambda self, i: setattr(self, "kept", things[i])
+
+
+class Word(str):
+    pass
+
+
+class Words(list):
+    pass
+
+
+class Calm:
+    def is_wrong(self):
+        return False
+
+
+class Wild:
+    def is_wrong(self):
+        return True
+
+
+class InName(Scale):
+    def __init__(self, input_size, output_size):
+        super().__init__(input_size, output_size)
+        setattr(self, ("small", "large")[int(np.clip(input_size - LIMIT, 0, 1))], 1.5)
+
+    def is_wrong(self, X):
+        return getattr(self, "large", None) is not None
+
+
 CONSTRUCTORS = {
     "greater": constructor(lambda D: D > LIMIT),
     "at least": constructor(lambda D: D > LIMIT),
@@ -630,6 +695,14 @@ CONSTRUCTORS = {
     "a method": InMethod,
     "a text that is kept": InText,
     "a size that is clipped": Clipped,
+    "a name that is kept": InName,
+    "a function of NumPy": keeping(kept(np.add, np.subtract), lambda f: f(1, 1) == 0),
+    "a function that is built in": keeping(kept(min, max), lambda f: f(1, 2) == 2),
+    "an object without attributes": keeping(kept(Calm(), Wild()), lambda x: x.is_wrong()),
+    "a row of numbers": keeping(kept(np.zeros(1), np.ones(1)), lambda a: a[0] == 1),
+    "an array of texts": keeping(kept(np.array(["a"]), np.array(["b"])), lambda a: a[0] == "b"),
+    "a text of a class of its own": keeping(kept(Word("a"), Word("b")), lambda x: x == "b"),
+    "a list of a class of its own": keeping(kept(Words("a"), Words("b")), lambda x: x[0] == "b"),
 }
 
 
@@ -761,6 +834,67 @@ class WithHelper(Scale):
         super().backpropagate(Y, self.helper * DY)
 
 
+class OfClass(Scale):
+    """A counter that is no attribute of the layer."""
+
+    step = staticmethod(itertools.count().__next__)
+
+    def is_wrong(self, X):
+        return self.step() > LIMIT
+
+
+class OfProperty(Scale):
+    step = property(functools.partial(lambda numbers, self: next(numbers), itertools.count()))
+
+    def is_wrong(self, X):
+        return self.step > LIMIT
+
+
+class OfInnerClass(Scale):
+    class Inner:
+        n = 0
+
+    def is_wrong(self, X):
+        self.Inner.n += 1
+        return self.Inner.n > LIMIT
+
+
+class Cached(Scale):
+    @functools.cached_property
+    def seen(self):
+        return [0]
+
+    def is_wrong(self, X):
+        self.seen[0] += 1
+        return self.seen[0] > LIMIT
+
+
+class FirstBatch(Scale):
+    """DX has the difference to the first batch."""
+
+    first = None
+
+    def feedforward(self, X):
+        if self.first is None:
+            self.first = X
+        return super().feedforward(X)
+
+    def backpropagate(self, Y, DY):
+        super().backpropagate(Y, DY)
+        self.DX = self.DX + self.X - self.first
+
+
+class OtherClassSet(Scale):
+    def __init__(self, input_size, output_size):
+        super().__init__(input_size, output_size)
+        self.__class__ = (OtherClassSet, WrongClass)[int(np.clip(input_size - LIMIT, 0, 1))]
+
+
+class WrongClass(OtherClassSet):
+    def is_wrong(self, X):
+        return True
+
+
 class Hidden(Scale):
     """DX depends on the batch before."""
 
@@ -778,6 +912,7 @@ CODE = {
     cls.__name__: cls
     for cls in (WithArray, WithFloat, OtherClone, OtherAttributes, OtherSetting, OtherClass, OtherWalk, OtherMethod)
 } | {cls.__name__: cls for cls in (InstanceMethod, Patching, WithHelper, Hidden)}
+CODE |= {cls.__name__: cls for cls in (OfClass, OfProperty, OfInnerClass, Cached, FirstBatch, OtherClassSet)}
 
 
 def tricked(name, is_wrong):
