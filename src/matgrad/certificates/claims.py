@@ -36,8 +36,8 @@ class Claimed(NamedTuple):
 class _Certifier(Symbols):
     """The algebra in which claims are made once more, to note their two sides and what was differentiated."""
 
-    def __init__(self, ones: frozenset[str], keep_numbers: bool) -> None:
-        super().__init__(ones, keep_numbers)
+    def __init__(self, ones: frozenset[str], numbers: str) -> None:
+        super().__init__(ones, numbers)
         self.derivatives: dict[Value, tuple[Value, Value]] = {}  # of a value with respect to symbols
         self.claimed: list[Claimed] = []
 
@@ -101,8 +101,8 @@ def _of_case(case: Case, taken: set[str]) -> Iterator[Certified]:
 
 def _claimed(subject: Subject, ones: frozenset[str], count: int) -> _Certifier:
     """The claims with symbols for all numbers or, if the code decides by them, with the numbers."""
-    for keep_numbers in (False, True):
-        a = _Certifier(ones, keep_numbers)
+    for numbers in ("positive", "kept"):
+        a = _Certifier(ones, numbers)
         attempt(subject, a)
         if len(a.claimed) >= count:
             break
@@ -115,7 +115,7 @@ def ones_of(check: Check) -> frozenset[str]:
 
 
 def _of_lemma(lemma: Lemma, check: Check, taken: set[str]) -> Certified:
-    a = _Certifier(frozenset(), keep_numbers=False)
+    a = _Certifier(frozenset(), "positive")
     steps = [(f"{lemma.name}, step {n}", x.left, x.right) for n, x in enumerate(lemma.steps(a), 1)]
     return _attempted(check, a, steps, taken)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NoReturn, Self
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -34,20 +35,20 @@ class _Symbolic(Recording):
     def __init__(self) -> None:
         super().__init__()
         self.values: WeakValueDictionary[tuple[Any, ...], Value] = WeakValueDictionary()
-        self.questions = Questions()  # of the present proof
+        self._asked: ContextVar[Questions] = ContextVar("asked")  # of the present proof, in this thread
 
     @contextmanager
     def asking(self, questions: Questions) -> Iterator[None]:
         """What is asked of matrices and scalars is remembered there while the context lasts."""
-        before, self.questions = self.questions, questions
+        token = self._asked.set(questions)
         try:
             yield
         finally:
-            self.questions = before
+            self._asked.reset(token)
 
     def ask(self, question: str) -> None:
         """Remember a question."""
-        self.questions.numbers.append(f"asks {question}")
+        self._asked.get(Questions()).numbers.append(f"asks {question}")
 
     def append(
         self, operation: str, operands: tuple[Value, ...], shape: Shape, dtype: str = EXACT, **details: Any
@@ -73,7 +74,7 @@ class _Symbolic(Recording):
 
     def fail(self, problem: str) -> NoReturn:
         """Raise RecordingError, which is remembered as a question."""
-        self.questions.numbers.append(f"does what needs numbers: {problem}")
+        self._asked.get(Questions()).numbers.append(f"does what needs numbers: {problem}")
         raise RecordingError(problem)
 
 

@@ -13,7 +13,17 @@ import torch
 
 from matgrad.index_notation.expressions import Entry, of
 from matgrad.writers.explaining import Named
-from matgrad.writers.subjects import MISSING, Code, Context, RefutedError, Run, Uses, by_name, local_variables, parameters
+from matgrad.writers.subjects import (
+    MISSING,
+    Code,
+    Context,
+    RefutedError,
+    Run,
+    Uses,
+    by_name,
+    local_variables,
+    parameters,
+)
 from matgrad.writers.tensors import Tensor, lift, symbols
 from matgrad.writers.texts import is_name
 from matgrad.writers.torch_tensors import (
