@@ -18,7 +18,7 @@ from matgrad.explanation.explanation import Explained, Explanation
 from matgrad.explanation.html import mathml
 from matgrad.explanation.writing import definition
 from matgrad.foundation.numbers import own_generator
-from matgrad.foundation.writing import as_html
+from matgrad.foundation.writing import as_html, finite
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
 from matgrad.layers.tokens import AttentionLayer
@@ -147,7 +147,7 @@ def page(data: Mapping[str, Any]) -> str:
         style=_text("page.css"),
         font=base64.b64encode((_ASSETS / "stix-two-math.woff2").read_bytes()).decode(),
         # JSON inside a script element, where < would begin a tag
-        data=json.dumps(_finite(data), ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace(
+        data=json.dumps(finite(data, _number), ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace(
             "<", r"\u003c"
         ),
         script="\n".join([_lines(), *(_text(f"{name}.js") for name in _SCRIPTS)]),
@@ -187,12 +187,6 @@ def _text(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _finite(x: Any) -> Any:
-    """x with the strings that JavaScript reads as numbers for those that JSON does not have."""
-    if isinstance(x, Mapping):
-        return {key: _finite(value) for key, value in x.items()}
-    if isinstance(x, list | tuple):
-        return [_finite(value) for value in x]
-    if isinstance(x, float) and not math.isfinite(x):
-        return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
-    return x
+def _number(x: float) -> str:
+    """The string that JavaScript reads as a number that JSON does not have."""
+    return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"

@@ -60,16 +60,16 @@ def as_json(value: Any, indent: int | None = 2) -> str:
 
     What is no Unicode, in the name of a file, is escaped as JSON does: it comes back, and can be printed.
     """
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+    return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
-    """The value with None in place of nan and infinities, which JSON does not have."""
+def finite(value: Any, instead: Callable[[float], Any] = lambda x: None) -> Any:
+    """The value with something instead of nan and infinities, which JSON does not have."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item, instead) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [finite(item, instead) for item in value]
+    return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: str | Path, value: Any) -> None:
