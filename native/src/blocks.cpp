@@ -26,7 +26,7 @@ void Planner<T>::plan_block_product(int i) {
     const bool is_transposed = operation == Op::block_transposed_product, is_diag = operation == Op::diag_product;
     const Index blocks = is_diag ? s[1] / v.shape[1] : is_transposed ? v.shape[0] / a[1] : s[0] / a[1];
     const Index m = v.shape[0] / blocks, n = v.shape[1], k = is_diag ? a[1] : s[0] / blocks;
-    const Index scratch = calculator_.kernels.scratch_size(m, n, k, 1);
+    const Index scratch = calculator_.kernels.scratch_size(m, n, k, 1, Windowed::none);
     thread_scratch_size_ = std::max(thread_scratch_size_, 2 * kTile + scratch);
     const int out = v.buffer;
     add(i, blocks * m * n * k / 16, [=, &on = calculator_](const Worker& worker) {

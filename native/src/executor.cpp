@@ -105,7 +105,7 @@ void Executor::bind_support(const std::string& name, const Support& support) {
     const Index nnz = W.starts[W.rows];
     if (found->second != Shape{W.rows, by_columns.rows, nnz} || by_columns.starts[by_columns.rows] != nnz)
         refuse("the support " + readable(name) + " has a different size from the program's");
-    implementation_->storage.supports[name] = support;
+    implementation_->storage.bind_support(name, support);
 }
 
 void Executor::bind_examples(const Examples& examples) {

@@ -143,7 +143,7 @@ std::vector<std::int64_t> largest_products(View<const T> A, View<const T> B, con
 
     const Index most = std::min(K, std::max(kRows, kElements / D));
     const Index elements = most * D;
-    T* const C = workspace<T>(elements + kernel.scratch_size(most, D, N, pool.size()) + 64 / sizeof(T));
+    T* const C = workspace<T>(elements + kernel.scratch_size(most, D, N, pool.size(), Windowed::none) + 64 / sizeof(T));
     T* const scratch = C + elements;
     std::vector<Candidates<T>> found(pool.size());
     T least = 0;

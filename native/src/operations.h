@@ -28,6 +28,9 @@ inline bool is_one_hot(Op operation) { return operation == Op::one_hot_product |
 
 inline bool is_stack(Op operation) { return operation == Op::stack || operation == Op::unstack; }
 
+// what may be computed where it is read
+inline bool is_deferrable(Op operation) { return operation == Op::gather || operation == Op::matmul; }
+
 bool is_float(const std::string& dtype);
 bool is_counter(const std::string& dtype);
 

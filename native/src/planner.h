@@ -27,7 +27,9 @@ private:
     void plan_elementwise(int value);
     void plan_copy(int to, int from);
     void plan_product(int value);
+    void add_product(int value, const Factors& factors, const Shape& shape);
     bool plan_product_by_examples(int value, const Factors& factors);
+    bool plan_added_windows(int value);
     void plan_block_product(int value);
     void plan_one_hot_product(int value);
     void plan_selection(int value);
@@ -53,7 +55,10 @@ private:
     Scalar scalar(int value) const;
     Operand direct(int buffer) const { return calculator_.direct(buffer); }
     Operand operand(int value) const { return operands_[value]; }
-    Operand place(int value) const;
+    Operand place(int value);
+    bool is_deferred(int value) const;
+    void check_readable(int value) const;
+    [[noreturn]] void refuse_deferred(int value) const;
     Operand unsplit(int value, Operand x);
     int unsplit_buffer(int buffer);
     void copy(int value, int to, int from);

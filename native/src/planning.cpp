@@ -39,6 +39,7 @@ void Planner<T>::plan(int i) {
     const Value& v = program_.values[i];
     operands_.push_back(place(i));
     if (v.operation == Op::input || v.operation == Op::number || v.buffer < 0) return;
+    check_readable(i);
     const Kind kind = row_of(v.operation).kind;
     if (kind == Kind::collective) return plan_collective(i);
     if (v.shape.empty()) return plan_scalar(i);
@@ -52,8 +53,8 @@ void Planner<T>::plan(int i) {
         case Op::diag_product: return plan_block_product(i);
         case Op::one_hot_product:
         case Op::one_hot_transposed_product: return plan_one_hot_product(i);
-        case Op::gather:
-        case Op::scatter: return plan_selection(i);
+        case Op::gather: return plan_selection(i);
+        case Op::scatter: return plan_added_windows(i) ? void() : plan_selection(i);
         case Op::sparse_product:
         case Op::sparse_transposed_product:
         case Op::transposed_sum: return plan_sparse_sum(i);
@@ -355,12 +356,21 @@ Scalar Planner<T>::scalar(int k) const {
 
 // Where a value is, from where its operands are.
 template <class T>
-Operand Planner<T>::place(int k) const {
+Operand Planner<T>::place(int k) {
     const Value& v = program_.values[k];
-    if (v.operation == Op::full) return {-1, 0, 0, scalar(v.operands[0])};
+    if (v.operation == Op::full) return {-1, 0, 0, scalar(v.operands[0]), nullptr};
     if (v.buffer >= 0) return direct(v.buffer);
     if (v.operands.empty()) return {};
+    if (v.operation == Op::gather) return operand(v.operands[1]);  // with windows as soon as it is stacked
+    if (row_of(v.operation).kind != Kind::view) return {};
     Operand x = operand(v.operands[0]);
+    if (x.windows) refuse_deferred(k);
+    if (const Value& U = program_.values[v.operands[0]]; is_deferred(v.operands[0])) {
+        if (v.operation != Op::stack || U.operation != Op::gather) return {};
+        if (x.column_stride != 1) refuse_deferred(k);
+        x.windows = storage_.windows(program_.values[U.operands[0]].name, U.shape[1] / v.shape[1]);
+        return x;
+    }
     if (is_stack(v.operation)) {
         const bool is_plain = x.buffer >= 0 && x.column_stride == 1 && x.row_stride == program_.values[v.operands[0]].shape[1];
         if (!is_plain || layout_.is_padded(x.buffer))
@@ -371,6 +381,36 @@ Operand Planner<T>::place(int k) const {
     if (v.operation == Op::row_repeat) x.row_stride = 0;
     if (v.operation == Op::column_repeat) x.column_stride = 0;
     return x;
+}
+
+// Whether a value is computed where it is read.
+template <class T>
+bool Planner<T>::is_deferred(int k) const {
+    const Value& v = program_.values[k];
+    return v.buffer < 0 && is_deferrable(v.operation);
+}
+
+// Throws unless a value can be computed where the deferred values are that it reads.
+template <class T>
+void Planner<T>::check_readable(int i) const {
+    const Value& v = program_.values[i];
+    const bool is_product = v.operation == Op::matmul || v.operation == Op::product_sum;
+    int windows = 0;
+    for (std::size_t j = 0; j < v.operands.size(); ++j) {
+        int k = v.operands[j];
+        const bool has_windows = operands_[k].windows;
+        while (row_of(program_.values[k].operation).kind == Kind::view && !program_.values[k].operands.empty())
+            k = program_.values[k].operands[0];
+        if (!is_deferred(k)) continue;
+        windows += has_windows;
+        const bool is_factor = has_windows && is_product && j + 2 >= v.operands.size() && windows == 1;
+        if (!is_factor && !(v.operation == Op::scatter && program_.values[k].operation == Op::matmul)) refuse_deferred(i);
+    }
+}
+
+template <class T>
+void Planner<T>::refuse_deferred(int i) const {
+    throw std::invalid_argument("value " + std::to_string(i) + ": it cannot read a value without memory");
 }
 
 // The operand for a task that reads all examples at once: if its matrix is split, a copy in one block of memory.

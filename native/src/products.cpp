@@ -29,17 +29,27 @@ void Planner<T>::plan_product(int i) {
     }
     if (plan_product_by_examples(i, f)) return;
     f.A = unsplit(i, f.A), f.B = unsplit(i, f.B), f.S = unsplit(i, f.S);
-    const int out = unsplit_buffer(v.buffer);
-    scratch_size_ = std::max(scratch_size_, calculator_.kernels.scratch_size(f.m, f.n, f.k, layout_.threads()));
-    auto group = std::make_shared<Group>(Group{f.m, f.n, false, {}, {f.A.buffer, f.B.buffer}});
+    add_product(i, f, v.shape);
+}
+
+// The task of a product; `shape` is that of the result, which differs from that of A B if that is added to windows.
+template <class T>
+void Planner<T>::add_product(int i, const Factors& f, const Shape& shape) {
+    const int out = unsplit_buffer(program_.values[i].buffer);
+    const Windows* windows = f.A.windows ? f.A.windows : f.B.windows ? f.B.windows : f.C;
+    const Windowed windowed = f.A.windows ? Windowed::A : f.B.windows ? Windowed::B : f.C ? Windowed::C : Windowed::none;
+    scratch_size_ = std::max(scratch_size_, calculator_.kernels.scratch_size(f.m, f.n, f.k, layout_.threads(), windowed));
+    auto group = std::make_shared<Group>(Group{shape[0], shape[1], false, {}, {f.A.buffer, f.B.buffer}});
     add(i, f.m * f.n * f.k / 16, [=, &on = calculator_](const Worker& worker) {
         T numbers[2];
         const Product<T> P{on.view(f.A, f.m, f.k, numbers[0]),
                            on.view(f.B, f.k, f.n, numbers[1]),
-                           {on.data(out), f.m, f.n, on.layout.stride(out), 1},
+                           {on.data(out), shape[0], shape[1], on.layout.stride(out), 1},
                            on.summand(f, 0),
                            on.read(f.alpha),
-                           on.read(f.beta)};
+                           on.read(f.beta),
+                           windowed,
+                           windows ? *windows : Windows{}};
         Epilogue epilogue;
         if (!group->instructions.empty()) {
             epilogue.run = [&](const Tile& tile) { on.run_tile(*group, tile, worker.index, 0); };
@@ -47,10 +57,27 @@ void Planner<T>::plan_product(int i) {
         }
         on.kernels.product(P, epilogue, static_cast<T*>(on.scratch.get()), worker);
     });
-    if (out == v.buffer)
+    if (out == program_.values[i].buffer)
         group_ = group;
     else
-        copy(i, v.buffer, out);
+        copy(i, program_.values[i].buffer, out);
+}
+
+// unstack(A B, P) E, where A B is deferred
+template <class T>
+bool Planner<T>::plan_added_windows(int i) {
+    const Value& v = program_.values[i];
+    const Value& U = program_.values[v.operands[1]];
+    if (U.operation != Op::unstack || !is_deferred(U.operands[0])) return false;
+    const int product = U.operands[0];
+    check_readable(product);
+    const Value& AB = program_.values[product];
+    const Operand A = operand(AB.operands[0]), B = operand(AB.operands[1]);
+    if (A.windows || B.windows) refuse_deferred(i);
+    const Windows* windows = storage_.windows(program_.values[v.operands[0]].name, U.shape[1] / AB.shape[1]);
+    const Index k = program_.values[AB.operands[0]].shape[1];
+    add_product(i, {A, B, {}, Scalar{1}, Scalar{0}, AB.shape[0], AB.shape[1], k, windows}, v.shape);
+    return true;
 }
 
 // Every team multiplies small weights by its own examples, as it does in a sparse layer.
@@ -90,7 +117,7 @@ bool Planner<T>::plan_product_by_examples(int i, const Factors& f) {
     for (int strip = 0; strip < layout_.strips(); ++strip) {
         const Index count = layout_.width(strip);
         const Index size =
-            calculator_.kernels.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, layout_.threads());
+            calculator_.kernels.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, layout_.threads(), Windowed::none);
         thread_scratch_size_ = std::max(thread_scratch_size_, 2 * kTile + size);
     }
     const int weights = are_rows ? f.B.buffer : f.A.buffer;

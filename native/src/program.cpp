@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kFormat = 2;
 constexpr std::size_t kMostValues = 100'000;
+constexpr std::size_t kMostBases = 16;
 constexpr Index kLargest = std::numeric_limits<std::int32_t>::max();  // size: indices of sparse matrices have 32 bits
 
 Index size_of(const Json& size) {
@@ -101,8 +102,10 @@ private:
         check_types(value, operation);
         if (operation.kind == Kind::view) {
             bases_.push_back(bases_[value.operands[0]]);
+        } else if (is_deferrable(value.operation) && !line.has("buffer")) {
+            read_deferred(value);
         } else {
-            bases_.push_back(static_cast<int>(program_.values.size()));
+            bases_.push_back({static_cast<int>(program_.values.size())});
             if (value.operation == Op::support)
                 read_support(value);
             else if (value.operation != Op::number)
@@ -175,6 +178,14 @@ private:
         return is_sparse_product(v.operation) || v.operation == Op::dense ? 1 : 0;
     }
 
+    // What is computed where it is read has no buffer: those who read it read its operands.
+    void read_deferred(const Value& value) {
+        std::vector<int> found;
+        for (int k : value.operands) found.insert(found.end(), bases_[k].begin(), bases_[k].end());
+        if (found.size() > kMostBases) refuse("expected at most " + std::to_string(kMostBases) + " operands of deferred values");
+        bases_.push_back(found);
+    }
+
     // The buffer of a value, which must not hold what is still to be read.
     void read_place(Value& value, const Row& operation, const Json& line) {
         const int i = static_cast<int>(program_.values.size()),
@@ -187,10 +198,13 @@ private:
         }
         if (is_sparse_product(value.operation) && !buffer.name.empty()) refuse("a sparse product cannot be an output");
         for (std::size_t k = 0; k < value.operands.size(); ++k) {
-            const int base = bases_[value.operands[k]], place = program_.values[base].buffer;
-            if (place < 0) continue;
-            if (held_[place] != base) refuse("it reads value " + std::to_string(base) + ", which has been overwritten");
-            if (place == b && !(works_in_place(operation, k) && base == value.operands[k])) refuse("it overwrites what it reads");
+            for (const int base : bases_[value.operands[k]]) {
+                const int place = program_.values[base].buffer;
+                if (place < 0) continue;
+                if (held_[place] != base) refuse("it reads value " + std::to_string(base) + ", which has been overwritten");
+                if (place == b && !(works_in_place(operation, k) && base == value.operands[k]))
+                    refuse("it overwrites what it reads");
+            }
         }
         if (operation.kind == Kind::collective) check_collective(value, operation, b);
         held_[b] = i;
@@ -227,8 +241,8 @@ private:
 
     Program& program_;
     const Json& names_;
-    std::vector<int> bases_;  // of each value, the value whose memory it is a view of, or itself
-    std::vector<int> held_;   // the value that is in each buffer; -1 if there is none yet
+    std::vector<std::vector<int>> bases_;  // of each value, the value whose memory it is a view of, or itself; if deferred, several
+    std::vector<int> held_;                // the value that is in each buffer; -1 if there is none yet
     Index memory_ = 0, work_ = 0;
 };
 

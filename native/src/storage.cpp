@@ -55,6 +55,36 @@ int Storage::add(const Shape& shape, const std::string& dtype) {
     return static_cast<int>(pointers_.size()) - 1;
 }
 
+const Windows* Storage::windows(const std::string& support, Index count) {
+    WindowTable& table = windows_[{support, count}];
+    table.count = count;
+    return &table.windows;
+}
+
+void Storage::bind_support(const std::string& name, const Support& support) {
+    for (auto& [key, table] : windows_)
+        if (key.first == name) table.fill(support.by_rows);
+    supports[name] = support;
+}
+
+// Elements that follow each other in a row of X make a run, and so do those that are 0.
+void WindowTable::fill(const SparseIndex& E) {
+    const Index size = E.rows / count;
+    runs.clear(), starts.assign(1, 0);
+    for (Index r = 0; r < E.rows; ++r) {
+        const auto number = E.starts[r + 1] - E.starts[r];
+        if (number > 1) refuse("expected windows, found a sum of elements in row " + std::to_string(r) + " of a support");
+        const std::int32_t column = number ? E.columns[E.starts[r]] : -1, first = static_cast<std::int32_t>(r % size);
+        Run* last = first ? &runs.back() : nullptr;
+        if (last && (column < 0 ? last->column < 0 : last->column >= 0 && last->column + last->size == column))
+            ++last->size;
+        else
+            runs.push_back({first, column, 1});
+        if (first == size - 1) starts.push_back(static_cast<std::int32_t>(runs.size()));
+    }
+    windows = {runs.data(), starts.data(), count};
+}
+
 void Storage::check_constant(int buffer) const {
     if (program_.writes(buffer)) refuse("the program changes the input " + readable(program_.buffers[buffer].name));
 }

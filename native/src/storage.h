@@ -24,6 +24,16 @@ struct Scalar {
     int buffer = -1;
 };
 
+// The windows of stack(X Eᵀ, P) on a support E, which are known when that is bound.
+struct WindowTable {
+    Index count;  // P
+    std::vector<Run> runs;
+    std::vector<std::int32_t> starts;
+    Windows windows;
+
+    void fill(const SparseIndex& E);  // throws std::invalid_argument if an element of a window is a sum
+};
+
 class Storage {
 public:
     Storage(Program& program, Layout& layout);
@@ -44,12 +54,15 @@ public:
     void write(int buffer, N x) const;
 
     std::map<std::string, Support> supports;
+    void bind_support(const std::string& name, const Support& support);
+    const Windows* windows(const std::string& support, Index count);  // P of them in each row
 
 private:
     Program& program_;
     Layout& layout_;
     std::vector<void*> pointers_;  // of the buffers
     std::vector<Memory> owned_;
+    std::map<std::pair<std::string, Index>, WindowTable> windows_;
     Index reserved_ = 0;
 };
 

@@ -14,11 +14,13 @@ namespace matgrad {
 constexpr Index kTile = 4096;    // elements that are processed at once: they fit the L1 cache
 constexpr Index kChunk = 16384;  // stored elements per thread whose sums are added up at once
 
-// A matrix in a buffer, possibly transposed or repeated, or a repeated scalar.
+// A matrix in a buffer, possibly transposed or repeated, or a repeated scalar; or X Eᵀ or stack(X Eᵀ, P) for the matrix X in the
+// buffer, which has windows.
 struct Operand {
     int buffer = -1;
     Index row_stride = 0, column_stride = 0;
     Scalar scalar;
+    const Windows* windows = nullptr;
 };
 
 // out = f(x, y, c), element by element.
@@ -29,11 +31,12 @@ struct Instruction {
     Scalar c;
 };
 
-// C = β·S + α·A B, an m×n matrix; k is the number of columns of A.
+// C = β·S + α·A B, an m×n matrix; k is the number of columns of A. A or B may have windows.
 struct Factors {
     Operand A, B, S;
     Scalar alpha, beta;
     Index m, n, k;
+    const Windows* C = nullptr;  // of the result, if A B is added to them
 };
 
 // A Bᵀ at the stored elements of W, for the buffers A and B.

@@ -54,7 +54,7 @@ void test_products(const std::string& set, std::mt19937& rng) {
                                              : View<const T>{C.data(), m, n, n, 1},
                                    alpha,
                                    beta};
-                std::vector<T> scratch(kernel.scratch_size(m, n, k, threads) + 16);
+                std::vector<T> scratch(kernel.scratch_size(m, n, k, threads, Windowed::none) + 16);
                 const Epilogue epilogue{[&](const Tile& t) {  // once per element, when it is complete
                                             doubled.block(t.row, t.column, t.rows, t.columns) =
                                                 T(2) * C.block(t.row, t.column, t.rows, t.columns);
@@ -211,7 +211,7 @@ void test_long_sums(const std::string& set) {
     total *= 2;
     check_sum("long rows_sum of distant elements");
     const T one = 1;
-    std::vector<T> scratch(kernel.scratch_size(1, 1, 1, 1) + 16);
+    std::vector<T> scratch(kernel.scratch_size(1, 1, 1, 1, Windowed::none) + 16);
     kernel.product({{&one, 1, 1, 1, 1}, {&one, 1, 1, 1, 1}, {&total, 1, 1, 1, 1}, {&nan, 1, 1, 1, 1}, one, T(0)}, {},
                    scratch.data(), Worker{0, 1, nullptr});
     check(std::isnan(total), set + ": 0·nan + 1·1");

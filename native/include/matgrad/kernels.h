@@ -43,6 +43,21 @@ struct Epilogue {
     std::function<void(const Tile&)> run, fetch;
 };
 
+// The elements first, …, first + size - 1 of a window: those of a row of X from `column` on, or 0 if that is -1.
+struct Run {
+    std::int32_t first, column, size;
+};
+
+// The rows of stack(X Eᵀ, P): row n·P + p, for n below N, is made of the runs starts[p], …, starts[p + 1] - 1 of row n of X.
+struct Windows {
+    const Run* runs = nullptr;
+    const std::int32_t* starts = nullptr;
+    Index count = 0;  // P
+};
+
+// Which matrix of a product has windows: it is stack(X Eᵀ, P), and the product has X in its place; C is then unstack(A B, P) E.
+enum class Windowed { none, A, B, C };
+
 // C = β·S + α·A B, where S has the size of C. S may be C itself, or repeat one row. Without data it is left out, which β = 0 does
 // not do: 0·nan is nan.
 template <class T>
@@ -51,6 +66,8 @@ struct Product {
     View<T> C;
     View<const T> S;
     T alpha, beta;
+    Windowed windowed = Windowed::none;
+    Windows windows = {};
 };
 
 // Where the stored elements of a sparse matrix are: those of row i are the elements starts[i], …, starts[i + 1] - 1, and
@@ -108,9 +125,9 @@ template <class T>
 struct Kernels {
     Index lanes;  // elements per vector
     ElementwiseKernel<T> elementwise[elementwise_count];
-    // The worker's part of the product; `scratch` has scratch_size(...) elements and is shared by all workers.
+    // The worker's part of the product A B of m×n elements; `scratch` has scratch_size(...) elements and is shared by all workers.
     void (*product)(const Product<T>&, const Epilogue&, T* scratch, const Worker&);
-    Index (*scratch_size)(Index m, Index n, Index k, int threads);
+    Index (*scratch_size)(Index m, Index n, Index k, int threads, Windowed windowed);
     // out = Xᵀ for the columns [first, last) of X, whose rows are contiguous; the rows of out are out_stride apart. If there are
     // `rows`, row i of X is the one with the index rows[i].
     void (*transpose)(T* out, Index out_stride, View<const T> X, const Index* rows, Index first, Index last);

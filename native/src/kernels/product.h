@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "vector.h"
+#include "windows.h"
 
 namespace matgrad {
 namespace {
@@ -22,6 +22,7 @@ struct Blocking {
     static constexpr Index inner = 96 * 1024 / (block * sizeof(T));  // rows of a block of B that fit the L2 cache
     static constexpr Index few = inner / 4;                          // rows of B of which `chunk` columns fit the L2 cache
     static constexpr Index chunk = 1024;                             // columns of B that are copied at once
+    static constexpr Index step = inner / 2;                         // rows of windows that are copied at once
 };
 
 constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
@@ -48,27 +49,26 @@ void multiply(Index inner, View<const T> A, const T* B, View<T> C, View<const T>
             for (int v = 0; v < vectors; ++v) sums[i][v] += x * b[v];
         }
     }
-    if (columns == vectors * L) {
 #pragma GCC unroll 8
-        for (int i = 0; i < rows; ++i)
+    for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-            for (int v = 0; v < vectors; ++v) {
-                Vector<T> result = alpha * sums[i][v];
+        for (int v = 0; v < vectors; ++v) {
+            Vector<T> result = alpha * sums[i][v];
+            if (columns >= (v + 1) * L) {
                 if (S.data) result += beta * load(&S(i, v * L));
                 store(&C(i, v * L), result);
+            } else {
+                T part[L];
+                store(part, result);
+                for (Index j = v * L; j < columns; ++j) C(i, j) = part[j - v * L] + (S.data ? beta * S(i, j) : T(0));
             }
-    } else {
-        T part[rows][vectors * L];
-        std::memcpy(part, sums, sizeof part);
-        for (int i = 0; i < rows; ++i)
-            for (Index j = 0; j < columns; ++j) C(i, j) = alpha * part[i][j] + (S.data ? beta * S(i, j) : T(0));
-    }
+        }
 }
 
 template <class T>
 using Multiply = void (*)(Index, View<const T>, const T*, View<T>, View<const T>, T, T, Index);
 
-// `multiply` for 1, 2, … rows, with all vectors of a block or with one
+// `multiply` for 1, 2, … rows, with as many vectors of a block as there are columns
 template <class T, int vectors, int... rows>
 Multiply<T> multiply_rows(int n, std::integer_sequence<int, rows...>) {
     static constexpr Multiply<T> table[] = {multiply<T, rows + 1, vectors>...};
@@ -78,7 +78,8 @@ template <class T>
 Multiply<T> multiply_for(Index rows, Index columns) {
     constexpr auto all = std::make_integer_sequence<int, Blocking<T>::panel>{};
     const int n = static_cast<int>(rows);
-    return columns <= lanes<T> ? multiply_rows<T, 1>(n, all) : multiply_rows<T, Blocking<T>::vectors>(n, all);
+    if (columns <= lanes<T>) return multiply_rows<T, 1>(n, all);
+    return columns <= 2 * lanes<T> ? multiply_rows<T, 2>(n, all) : multiply_rows<T, 3>(n, all);
 }
 
 // Rows [first, last) of columns [column, column + columns) of B as a block, padded with zeros.
@@ -201,7 +202,7 @@ void read_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const 
 template <class T>
 void write_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Worker& worker) {
     constexpr Index block = Blocking<T>::block;
-    const Split s = split<T>(P.A.rows, P.B.columns, P.A.columns);
+    const Split s = split<T>(P.C.rows, P.C.columns, P.B.rows);
     const Index per_chunk = Blocking<T>::chunk / block;
     T* own = scratch + worker.index * Blocking<T>::panel * s.k;
     T* shared = scratch + worker.count * Blocking<T>::panel * s.k;
@@ -212,7 +213,9 @@ void write_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const
             copy_block(P.B, 0, s.k, b * block, columns_of(b), shared + (b - start) * block * s.k);
         worker.wait();
         for (Index q = worker.begin(s.panels); q < worker.end(s.panels); ++q) {
-            const View<const T> A = panel_of(P.A, s.row(q), s.row(q + 1) - s.row(q), 0, s.k, own);
+            const Index rows = s.row(q + 1) - s.row(q);
+            const View<const T> A =
+                P.windowed == Windowed::A ? windows_of(P, s.row(q), rows, s.k, own) : panel_of(P.A, s.row(q), rows, 0, s.k, own);
             for (Index b = start; b < start + count; ++b) {
                 if (b + 1 < start + count) fetch(P, epilogue, {s.row(q), (b + 1) * block, A.rows, columns_of(b + 1)});
                 tile(P, epilogue, A, shared + (b - start) * block * s.k, s.row(q), b * block, columns_of(b), true, true);
@@ -222,18 +225,97 @@ void write_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const
     }
 }
 
+// A B where B has windows, the gradient of weights: every worker adds up the products of its own rows of B, a step at a time, for
+// which it copies some rows of all blocks.
+template <class T>
+void sum_windows(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Worker& worker) {
+    constexpr Index block = Blocking<T>::block, panel = Blocking<T>::panel, step = Blocking<T>::step;
+    const Index m = P.C.rows, n = P.C.columns, k = P.A.columns, blocks = divide_up(n, block), panels = divide_up(m, panel);
+    const Index size = m * blocks * block;  // of a sum of products, whose rows are whole blocks
+    T *own = scratch + worker.index * size, *A = scratch + worker.count * size + worker.index * (m + block) * step, *B = A + m * step;
+    const View<T> sum{own, m, blocks * block, blocks * block, 1};
+    for (Index first = worker.begin(k), end = worker.end(k); first < end; first += step) {
+        const Index last = std::min(first + step, end), count = last - first;
+        for (Index q = 0; q < panels; ++q) {
+            const Index row = q * panel, rows = std::min(panel, m - row);
+            for (Index p = 0; p < count; ++p)
+                for (Index i = 0; i < rows; ++i) A[row * count + p * rows + i] = P.A(row + i, first + p);
+        }
+        for (Index b = 0; b < blocks; ++b) {
+            const Index column = b * block, columns = std::min(block, n - column);
+            copy_windows(P, first, last, column, columns, block, B);
+            for (Index q = 0; q < panels; ++q) {
+                const Index row = q * panel, rows = std::min(panel, m - row);
+                const View<T> C = part(sum, row, column);
+                const bool is_first = first == worker.begin(k);
+                const View<const T> S{is_first ? nullptr : C.data, rows, block, C.row_stride, 1};
+                const Index whole = divide_up(columns, lanes<T>) * lanes<T>;
+                multiply_for<T>(rows, columns)(count, {A + row * count, rows, count, 1, rows}, B, C, S, T(1), T(1), whole);
+            }
+        }
+    }
+    worker.wait();
+    for (Index i = worker.begin(m); i < worker.end(m); ++i)
+        for (Index j = 0; j < n; j += Blocking<T>::chunk) {
+            const Index columns = std::min(n - j, Blocking<T>::chunk);
+            for (Index c = j; c < j + columns; ++c) {
+                T total = T(0);
+                for (int w = 0; w < worker.count; ++w)
+                    if (Worker{w, worker.count, nullptr}.part(k) > 0) total += scratch[w * size + i * blocks * block + c];
+                P.C(i, c) = P.alpha * total + (P.S.data ? P.beta * P.S(i, c) : T(0));
+            }
+            if (epilogue.run) epilogue.run({i, j, 1, columns});
+        }
+}
+
+// unstack(A B, P) E, the gradient of what has windows: every worker computes some rows of the result, to which it adds a few rows
+// of A B at a time.
+template <class T>
+void add_windows(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Worker& worker) {
+    constexpr Index block = Blocking<T>::block, panel = Blocking<T>::panel;
+    const Index n = P.B.columns, k = P.B.rows, blocks = divide_up(n, block), count = P.windows.count;
+    T *B = scratch, *A = scratch + blocks * block * k + worker.index * panel * (k + blocks * block), *AB = A + panel * k;
+    for (Index b = worker.begin(blocks); b < worker.end(blocks); ++b)
+        copy_block(P.B, 0, k, b * block, std::min(block, n - b * block), B + b * block * k);
+    worker.wait();
+    for (Index row = worker.begin(P.C.rows); row < worker.end(P.C.rows); ++row) {
+        T* C = &P.C(row, 0);
+        std::fill_n(C, P.C.columns, T(0));
+        for (Index p = 0; p < count; p += panel) {
+            const Index rows = std::min(panel, count - p);
+            const View<const T> some = panel_of(P.A, row * count + p, rows, 0, k, A);
+            for (Index b = 0; b < blocks; ++b) {
+                const Index columns = std::min(block, n - b * block);
+                const View<T> result{AB + b * block, rows, block, blocks * block, 1};
+                multiply_for<T>(rows, columns)(k, some, B + b * block * k, result, {}, P.alpha, T(0), divide_up(columns, lanes<T>) * lanes<T>);
+            }
+            for (Index i = 0; i < rows; ++i) add_runs(P.windows, p + i, AB + i * blocks * block, C);
+        }
+        for (Index j = 0; epilogue.run && j < P.C.columns; j += Blocking<T>::chunk)
+            epilogue.run({row, j, 1, std::min(P.C.columns - j, Blocking<T>::chunk)});
+    }
+}
+
 template <class T>
 void product(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Worker& worker) {
-    if (writes_once<T>(P.A.rows, P.A.columns))
+    if (P.windowed == Windowed::B)
+        sum_windows(P, epilogue, scratch, worker);
+    else if (P.windowed == Windowed::C)
+        add_windows(P, epilogue, scratch, worker);
+    else if (P.windowed == Windowed::A || writes_once<T>(P.C.rows, P.B.rows))
         write_once(P, epilogue, scratch, worker);
     else
         read_once(P, epilogue, scratch, worker);
 }
 
 template <class T>
-Index scratch_size(Index m, Index n, Index k, int threads) {
-    if (writes_once<T>(m, k)) return threads * Blocking<T>::panel * k + Blocking<T>::chunk * k;
-    return threads * Blocking<T>::block * Blocking<T>::inner + m * k;
+Index scratch_size(Index m, Index n, Index k, int threads, Windowed windowed) {
+    constexpr Index block = Blocking<T>::block, panel = Blocking<T>::panel;
+    const Index padded = divide_up(n, block) * block;
+    if (windowed == Windowed::B) return threads * (m * padded + (m + block) * Blocking<T>::step);
+    if (windowed == Windowed::C) return padded * k + threads * panel * (k + padded);
+    if (windowed == Windowed::A || writes_once<T>(m, k)) return threads * panel * k + Blocking<T>::chunk * k;
+    return threads * block * Blocking<T>::inner + m * k;
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from matgrad.backends.base import DTYPES
-from matgrad.program.buffers import Plan
+from matgrad.program.deferral import plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.rules import with_separate_outputs
@@ -22,12 +22,13 @@ COUNTERS = ("int32", "int64")  # the dtypes of scalars that count something
 def as_dictionary(program: Program) -> dict[str, Any]:
     """The program as values that JSON can hold; operands are indices into the list of values.
 
-    It includes, for the C++ core, the buffers of the values when the program runs in place.
+    It includes, for the C++ core, the buffers of the values when the program runs in place. A value that is not a view
+    and has none is deferred: it is computed where it is read.
     """
     program = with_separate_outputs(program)
     values = program.all_values
     indices = {value: i for i, value in enumerate(values)}
-    memory = Plan(program)
+    memory = plan(program)
     buffers = {buffer: i for i, buffer in enumerate(dict.fromkeys(memory.buffers.values()))}
     sizes = {n.name: int(n) for value in values for n in value.shape if isinstance(n, Size)}
     places = {value: {"buffer": buffers[buffer]} for value, buffer in memory.buffers.items()}
