@@ -101,6 +101,68 @@ void Planner<T>::plan_selection(int i) {
     });
 }
 
+// The greatest elements of windows, a row of X at a time
+template <class T>
+void Planner<T>::plan_windows_max(int i) {
+    const Value& v = program_.values[i];
+    const Value& S = program_.values[v.operands[0]];
+    const Operand x = operand(v.operands[0]);
+    const Windows* W = windows_with_bands(v.operands[0]);
+    const int out = v.buffer;
+    const Index rows = program_.values[S.operands[0]].shape[0];
+    add(i, S.shape[0] * S.shape[1], [=, &on = calculator_](const Worker& worker) {
+        for (Index r = worker.begin(rows); r < worker.end(rows); ++r)
+            on.kernels.windows_max(on.data(out) + r * W->count, on.data(x.buffer) + r * x.row_stride, *W);
+    });
+}
+
+// unstack((h 1ᵀ) ⊙ [R ≥ 0], P) E with R = S - y 1ᵀ, h = d ⊙ 1/([R ≥ 0] 1) and S = stack(X Eᵀ, P), where all but the result is
+// deferred: each d goes to the greatest elements of a window, in equal shares
+template <class T>
+bool Planner<T>::plan_shared(int i) {
+    const Value& v = program_.values[i];
+    if (!reads_deferred(v.operands[1])) return false;
+    const int G = operand_of(v.operands[1], Op::unstack, 0), R = operand_of(G, Op::gate, 1),
+              h = operand_of(operand_of(G, Op::gate, 0), Op::column_repeat, 0), S = operand_of(R, Op::subtract, 0),
+              y = operand_of(operand_of(R, Op::subtract, 1), Op::column_repeat, 0);
+    const bool is_first = program_.values[operand_of(h, Op::hadamard, 0)].operation == Op::reciprocal;
+    const int d = operand_of(h, Op::hadamard, is_first ? 1 : 0),
+              M = operand_of(operand_of(operand_of(h, Op::hadamard, is_first ? 0 : 1), Op::reciprocal, 0), Op::rows_sum, 0);
+    const int E = operand_of(operand_of(S, Op::stack, 0), Op::gather, 0);
+    const Operand x = operand(S), Y = operand(y), D = operand(d);
+    const bool are_columns = Y.buffer >= 0 && Y.row_stride == 1 && D.buffer >= 0 && D.row_stride == 1;
+    if (operand_of(M, Op::step, 0) != R || program_.values[E].name != program_.values[v.operands[0]].name || !x.windows ||
+        !are_columns || reads_deferred(y) || reads_deferred(d))
+        refuse_deferred(i);
+    const Windows* W = windows_with_bands(S);
+    const int out = v.buffer;
+    const Index rows = v.shape[0], columns = v.shape[1];
+    add(i, program_.values[S].shape[0] * program_.values[S].shape[1], [=, &on = calculator_](const Worker& worker) {
+        for (Index r = worker.begin(rows); r < worker.end(rows); ++r) {
+            T* row = on.data(out) + r * on.layout.stride(out);
+            std::fill_n(row, columns, T(0));
+            on.kernels.share(row, on.data(x.buffer) + r * x.row_stride, on.data(Y.buffer) + r * W->count,
+                             on.data(D.buffer) + r * W->count, *W);
+        }
+    });
+    return true;
+}
+
+// An operand of a value, which has this operation if the value that reads it can be computed.
+template <class T>
+int Planner<T>::operand_of(int k, Op operation, std::size_t operand) const {
+    const Value& v = program_.values[k];
+    if (v.operation != operation || operand >= v.operands.size()) refuse_deferred(k);
+    return v.operands[operand];
+}
+
+// The windows of stack(X Eᵀ, P), in bands
+template <class T>
+const Windows* Planner<T>::windows_with_bands(int S) {
+    const Value& U = program_.values[operand_of(S, Op::stack, 0)];
+    return storage_.windows(program_.values[U.operands[0]].name, U.shape[1] / program_.values[S].shape[1], true);
+}
+
 template class Planner<float>;
 template class Planner<double>;
 

@@ -29,7 +29,10 @@ inline bool is_one_hot(Op operation) { return operation == Op::one_hot_product |
 inline bool is_stack(Op operation) { return operation == Op::stack || operation == Op::unstack; }
 
 // what may be computed where it is read
-inline bool is_deferrable(Op operation) { return operation == Op::gather || operation == Op::matmul; }
+inline bool is_deferrable(Op operation) {
+    return operation == Op::gather || operation == Op::matmul || operation == Op::gate || operation == Op::hadamard ||
+           operation == Op::reciprocal || operation == Op::rows_sum || operation == Op::step || operation == Op::subtract;
+}
 
 bool is_float(const std::string& dtype);
 bool is_counter(const std::string& dtype);

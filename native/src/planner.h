@@ -30,6 +30,10 @@ private:
     void add_product(int value, const Factors& factors, const Shape& shape);
     bool plan_product_by_examples(int value, const Factors& factors);
     bool plan_added_windows(int value);
+    bool plan_shared(int value);
+    void plan_windows_max(int value);
+    const Windows* windows_with_bands(int stack);
+    int operand_of(int value, Op operation, std::size_t k) const;
     void plan_block_product(int value);
     void plan_one_hot_product(int value);
     void plan_selection(int value);
@@ -57,6 +61,7 @@ private:
     Operand operand(int value) const { return operands_[value]; }
     Operand place(int value);
     bool is_deferred(int value) const;
+    bool reads_deferred(int value) const;
     void check_readable(int value) const;
     [[noreturn]] void refuse_deferred(int value) const;
     Operand unsplit(int value, Operand x);

@@ -54,7 +54,7 @@ void Planner<T>::plan(int i) {
         case Op::one_hot_product:
         case Op::one_hot_transposed_product: return plan_one_hot_product(i);
         case Op::gather: return plan_selection(i);
-        case Op::scatter: return plan_added_windows(i) ? void() : plan_selection(i);
+        case Op::scatter: return plan_added_windows(i) || plan_shared(i) ? void() : plan_selection(i);
         case Op::sparse_product:
         case Op::sparse_transposed_product:
         case Op::transposed_sum: return plan_sparse_sum(i);
@@ -319,6 +319,7 @@ void Planner<T>::plan_reduction(int i) {
                of_columns = name == Op::columns_sum || name == Op::columns_max;
     const Index results = s[of_columns ? 1 : 0];
     Operand x = operand(v.operands[0]);
+    if (x.windows) return plan_windows_max(i);
     if (x.buffer >= 0 && layout_.is_split(x.buffer)) {
         if (name == Op::rows_sum && x.column_stride == 1) {
             scratch_size_ = std::max(scratch_size_, results * layout_.strips());
@@ -390,21 +391,24 @@ bool Planner<T>::is_deferred(int k) const {
     return v.buffer < 0 && is_deferrable(v.operation);
 }
 
-// Throws unless a value can be computed where the deferred values are that it reads.
+// Whether a value is deferred, or a view of one that is.
+template <class T>
+bool Planner<T>::reads_deferred(int k) const {
+    while (row_of(program_.values[k].operation).kind == Kind::view) k = program_.values[k].operands[0];
+    return is_deferred(k);
+}
+
+// Throws if a value reads a deferred one but as a factor or the maxima of windows, or to add it to windows.
 template <class T>
 void Planner<T>::check_readable(int i) const {
     const Value& v = program_.values[i];
     const bool is_product = v.operation == Op::matmul || v.operation == Op::product_sum;
     int windows = 0;
     for (std::size_t j = 0; j < v.operands.size(); ++j) {
-        int k = v.operands[j];
-        const bool has_windows = operands_[k].windows;
-        while (row_of(program_.values[k].operation).kind == Kind::view && !program_.values[k].operands.empty())
-            k = program_.values[k].operands[0];
-        if (!is_deferred(k)) continue;
-        windows += has_windows;
-        const bool is_factor = has_windows && is_product && j + 2 >= v.operands.size() && windows == 1;
-        if (!is_factor && !(v.operation == Op::scatter && program_.values[k].operation == Op::matmul)) refuse_deferred(i);
+        const int k = v.operands[j];
+        if (!reads_deferred(k) || v.operation == Op::scatter) continue;
+        const bool is_factor = is_product && j + 2 >= v.operands.size() && ++windows == 1;
+        if (!operands_[k].windows || !(is_factor || v.operation == Op::rows_max)) refuse_deferred(i);
     }
 }
 

@@ -68,12 +68,11 @@ template <class T>
 bool Planner<T>::plan_added_windows(int i) {
     const Value& v = program_.values[i];
     const Value& U = program_.values[v.operands[1]];
-    if (U.operation != Op::unstack || !is_deferred(U.operands[0])) return false;
-    const int product = U.operands[0];
-    check_readable(product);
-    const Value& AB = program_.values[product];
+    if (!reads_deferred(v.operands[1]) || U.operation != Op::unstack) return false;
+    const Value& AB = program_.values[U.operands[0]];
+    if (AB.operation != Op::matmul || AB.buffer >= 0) return false;
+    if (reads_deferred(AB.operands[0]) || reads_deferred(AB.operands[1])) refuse_deferred(i);
     const Operand A = operand(AB.operands[0]), B = operand(AB.operands[1]);
-    if (A.windows || B.windows) refuse_deferred(i);
     const Windows* windows = storage_.windows(program_.values[v.operands[0]].name, U.shape[1] / AB.shape[1]);
     const Index k = program_.values[AB.operands[0]].shape[1];
     add_product(i, {A, B, {}, Scalar{1}, Scalar{0}, AB.shape[0], AB.shape[1], k, windows}, v.shape);

@@ -55,9 +55,10 @@ int Storage::add(const Shape& shape, const std::string& dtype) {
     return static_cast<int>(pointers_.size()) - 1;
 }
 
-const Windows* Storage::windows(const std::string& support, Index count) {
+const Windows* Storage::windows(const std::string& support, Index count, bool has_bands) {
     WindowTable& table = windows_[{support, count}];
     table.count = count;
+    table.has_bands |= has_bands;
     return &table.windows;
 }
 
@@ -82,7 +83,25 @@ void WindowTable::fill(const SparseIndex& E) {
             runs.push_back({first, column, 1});
         if (first == size - 1) starts.push_back(static_cast<std::int32_t>(runs.size()));
     }
-    windows = {runs.data(), starts.data(), count};
+    if (has_bands) find_bands(size);
+    windows = {runs.data(), starts.data(), count, size, columns.data(), bands.data(), static_cast<Index>(bands.size())};
+}
+
+void WindowTable::find_bands(Index size) {
+    columns.clear(), bands.clear();
+    for (const Run& run : runs)
+        for (std::int32_t j = 0; j < run.size; ++j) {
+            if (run.column < 0) refuse("expected windows without zeros where their maxima are wanted");
+            columns.push_back(run.column + j);
+        }
+    for (Index p = 0; p < count; ++p) {
+        bool goes_on = p > 0;
+        for (Index j = 0; goes_on && j < size; ++j) goes_on = columns[p * size + j] == columns[(p - 1) * size + j] + 1;
+        if (goes_on)
+            ++bands.back().size;
+        else
+            bands.push_back({static_cast<std::int32_t>(p), 1});
+    }
 }
 
 void Storage::check_constant(int buffer) const {

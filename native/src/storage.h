@@ -26,12 +26,15 @@ struct Scalar {
 
 // The windows of stack(X Eᵀ, P) on a support E, which are known when that is bound.
 struct WindowTable {
-    Index count;  // P
+    Index count = 0;         // P
+    bool has_bands = false;  // for maxima
     std::vector<Run> runs;
-    std::vector<std::int32_t> starts;
+    std::vector<std::int32_t> starts, columns;
+    std::vector<Band> bands;
     Windows windows;
 
-    void fill(const SparseIndex& E);  // throws std::invalid_argument if an element of a window is a sum
+    void fill(const SparseIndex& E);  // throws std::invalid_argument if an element of a window is a sum, or 0 where there are bands
+    void find_bands(Index size);
 };
 
 class Storage {
@@ -55,7 +58,7 @@ public:
 
     std::map<std::string, Support> supports;
     void bind_support(const std::string& name, const Support& support);
-    const Windows* windows(const std::string& support, Index count);  // P of them in each row
+    const Windows* windows(const std::string& support, Index count, bool has_bands = false);  // P of them in each row
 
 private:
     Program& program_;

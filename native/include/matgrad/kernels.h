@@ -48,11 +48,20 @@ struct Run {
     std::int32_t first, column, size;
 };
 
-// The rows of stack(X Eᵀ, P): row n·P + p, for n below N, is made of the runs starts[p], …, starts[p + 1] - 1 of row n of X.
+// The windows first, …, first + size - 1, of which each element is that after the one of the window before.
+struct Band {
+    std::int32_t first, size;
+};
+
+// The rows of stack(X Eᵀ, P): row n·P + p, for n below N, is made of the runs starts[p], …, starts[p + 1] - 1 of row n of X. Where
+// their maxima are wanted, element j of window p is that in columns[p * size + j] of row n, and there are bands of windows.
 struct Windows {
     const Run* runs = nullptr;
     const std::int32_t* starts = nullptr;
-    Index count = 0;  // P
+    Index count = 0, size = 0;  // P and Q
+    const std::int32_t* columns = nullptr;
+    const Band* bands = nullptr;
+    Index band_count = 0;
 };
 
 // Which matrix of a product has windows: it is stack(X Eᵀ, P), and the product has X in its place; C is then unstack(A B, P) E.
@@ -147,6 +156,10 @@ struct Kernels {
     void (*columns_max)(T* out, View<const T> X, Index first, Index last);
     void (*rows_sum)(T* out, Index out_stride, View<const T> X, Index first, Index last);
     void (*rows_max)(T* out, Index out_stride, View<const T> X, Index first, Index last);
+    // y_p = the greatest element of window p of a row x; nan if there is one
+    void (*windows_max)(T* y, const T* x, const Windows&);
+    // Adds h_p to dx at each element of window p where x_j - y_p ≥ 0, with h_p = d_p / the number of these.
+    void (*share)(T* dx, const T* x, const T* y, const T* d, const Windows&);
 };
 
 // A permutation of the 32-bit integers that scatters them (Wellons' lowbias32).

@@ -67,5 +67,48 @@ void add_runs(const Windows& W, Index p, const T* window, T* y) {
     }
 }
 
+// Calls f with the start and a constant, the length, of vectors that make up n elements.
+template <class T, int L = lanes<T>, class F>
+inline void by_vectors(Index start, Index n, F&& f) {
+    for (; start + L <= n; start += L) f(start, std::integral_constant<int, L>());
+    if constexpr (L > 1) by_vectors<T, L / 2>(start, n, f);
+}
+
+// The windows of a band are the elements of a vector.
+template <class T>
+void windows_max(T* y, const T* x, const Windows& W) {
+    for (const Band* band = W.bands; band < W.bands + W.band_count; ++band) {
+        const std::int32_t* columns = W.columns + band->first * W.size;
+        by_vectors<T>(0, band->size, [&](Index p, auto length) {
+            constexpr int L = length;
+            Vector<T, L> largest = load<T, L>(x + columns[0] + p);
+            for (Index j = 1; j < W.size; ++j) {
+                const Vector<T, L> a = load<T, L>(x + columns[j] + p);
+                largest = (a > largest) | (a != a) ? a : largest;
+            }
+            store<T, L>(y + band->first + p, largest);
+        });
+    }
+}
+
+template <class T>
+void share(T* dx, const T* x, const T* y, const T* d, const Windows& W) {
+    for (const Band* band = W.bands; band < W.bands + W.band_count; ++band) {
+        const std::int32_t* columns = W.columns + band->first * W.size;
+        by_vectors<T>(0, band->size, [&](Index p, auto length) {
+            constexpr int L = length;
+            const Vector<T, L> largest = load<T, L>(y + band->first + p), zero = {}, one = zero + T(1);
+            Vector<T, L> number = zero;
+            for (Index j = 0; j < W.size; ++j) number += load<T, L>(x + columns[j] + p) - largest >= zero ? one : zero;
+            const Vector<T, L> h = load<T, L>(d + band->first + p) * (one / number);
+            for (Index j = 0; j < W.size; ++j) {
+                const Vector<T, L> is_greatest = load<T, L>(x + columns[j] + p) - largest >= zero ? one : zero;
+                T* to = dx + columns[j] + p;
+                store<T, L>(to, load<T, L>(to) + h * is_greatest);
+            }
+        });
+    }
+}
+
 }  // namespace
 }  // namespace matgrad

@@ -12,8 +12,8 @@ from matgrad.program.buffers import Instruction, Plan, base, in_place_operands
 from matgrad.program.operations import STACKS
 from matgrad.program.program import Program, Value
 
-Readers = dict[Value, list[Value]]  # of each value, with None for an output
-Rule = Callable[[Value, Readers], Iterable[Value]]
+Readers = dict[Value, list[Value]]  # of each value; an output has itself, twice
+Rule = Callable[[Value, Readers, set[Value]], Iterable[Value]]
 PRODUCTS = ("matmul", "product_sum")
 
 
@@ -59,18 +59,62 @@ def deferred(program: Program) -> set[Value]:
     found: set[Value] = set()
     for rule in RULES:
         for value in program.values:
-            found.update(rule(value, readers))
+            found.update(rule(value, readers, found))
     return found
 
 
-def windows(U: Value, readers: Readers) -> Iterable[Value]:
+def shared(DX: Value, readers: Readers, found: set[Value]) -> Iterable[Value]:
+    """unstack((h 1ᵀ) ⊙ [R ≥ 0], P) E, with R = S - max(S)_row 1ᵀ, h = D ⊙ 1/([R ≥ 0] 1) and S = stack(X Eᵀ, P)
+
+    The gradients D of maxima go to the greatest elements of windows, in equal shares.
+    """
+    match DX:
+        case Value(
+            operation="scatter",
+            operands=(
+                E,
+                Value(
+                    operation="unstack",
+                    operands=(
+                        Value(
+                            operation="gate",
+                            operands=(
+                                Value(operation="column_repeat", operands=(Value(operation="hadamard") as h,)) as H,
+                                Value(
+                                    operation="subtract",
+                                    operands=(S, Value(operation="column_repeat", operands=(Y,)) as Z),
+                                ) as R,
+                            ),
+                        ) as G,
+                    ),
+                ) as V,
+            ),
+        ):
+            pass
+        case _:
+            return ()
+    shares = [x for x in h.operands if x.operation == "reciprocal"]
+    if Y.operation != "rows_max" or Y.operands != (S,) or not _is_of_windows(S, E) or len(shares) != 1:
+        return ()
+    (sums,) = shares[0].operands
+    M = sums.operands[0] if sums.operation == "rows_sum" else sums
+    if M.operation != "step" or M.operands != (R,) or Z not in readers[Y]:
+        return ()
+    inner = {V: [DX], G: [V], H: [G], h: [H], shares[0]: [h], sums: [shares[0]], M: [sums], R: [M, G], Z: [R]}
+    return (G, h, shares[0], sums, M, R) if all(readers[x] == y for x, y in inner.items()) else ()
+
+
+def windows(U: Value, readers: Readers, found: set[Value]) -> Iterable[Value]:
     """stack(X Eᵀ, P) B, A stack(X Eᵀ, P) and max(stack(X Eᵀ, P))_row: X is read by windows, and X Eᵀ is never written"""
     if U.operation != "gather" or not _has_rows(U.operands[1]) or len(readers[U]) != 1:
         return ()
     (S,) = readers[U]
-    if S.operation != "stack" or any(not _reads_windows(x, S) for x in readers[S]):
-        return ()
-    return (U,)
+    return (U,) if S.operation == "stack" and all(x in found or _reads_windows(x, S) for x in readers[S]) else ()
+
+
+def _is_of_windows(S: Value, E: Value) -> bool:
+    """Whether S is stack(X Eᵀ, P)."""
+    return S.operation == "stack" and S.operands[0].operation == "gather" and S.operands[0].operands[0] is E
 
 
 def _reads_windows(value: Value, S: Value) -> bool:
@@ -80,7 +124,7 @@ def _reads_windows(value: Value, S: Value) -> bool:
     return value.operation == "rows_max"
 
 
-def added_windows(DX: Value, readers: Readers) -> Iterable[Value]:
+def added_windows(DX: Value, readers: Readers, found: set[Value]) -> Iterable[Value]:
     """unstack(A B, P) E: the rows of A B are added to windows of the rows of DX, and A B is never written"""
     if DX.operation != "scatter" or DX.operands[1].operation != "unstack":
         return ()
@@ -89,7 +133,7 @@ def added_windows(DX: Value, readers: Readers) -> Iterable[Value]:
     return (product,) if product.operation == "matmul" and readers[product] == [S] and readers[S] == [DX] else ()
 
 
-RULES: tuple[Rule, ...] = (windows, added_windows)
+RULES: tuple[Rule, ...] = (shared, windows, added_windows)
 
 
 def _has_rows(X: Value) -> bool:
