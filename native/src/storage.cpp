@@ -14,6 +14,7 @@ namespace matgrad {
 
 namespace {
 
+constexpr Index kShortRun = 8, kShortBand = 3;  // elements or windows, on average, below which they are not used
 constexpr std::size_t kLarge = std::size_t(1) << 22;  // bytes, from which on memory is in large pages
 
 // Memory in large pages where the system has them: rows of large matrices are read in random order. Not std::aligned_alloc, which
@@ -55,10 +56,10 @@ int Storage::add(const Shape& shape, const std::string& dtype) {
     return static_cast<int>(pointers_.size()) - 1;
 }
 
-const Windows* Storage::windows(const std::string& support, Index count, bool has_bands) {
+const Windows* Storage::windows(const std::string& support, Index count, bool are_bands) {
     WindowTable& table = windows_[{support, count}];
     table.count = count;
-    table.has_bands |= has_bands;
+    table.are_bands |= are_bands;
     return &table.windows;
 }
 
@@ -83,24 +84,29 @@ void WindowTable::fill(const SparseIndex& E) {
             runs.push_back({first, column, 1});
         if (first == size - 1) starts.push_back(static_cast<std::int32_t>(runs.size()));
     }
-    if (has_bands) find_bands(size);
-    windows = {runs.data(), starts.data(), count, size, columns.data(), bands.data(), static_cast<Index>(bands.size())};
+    columns.clear(), bands.clear(), band_of.clear();
+    if (are_bands || static_cast<Index>(runs.size()) * kShortRun > E.rows) find_bands(size);
+    windows = {runs.data(), starts.data(), count, size};
+    if (!bands.empty() && (are_bands || static_cast<Index>(bands.size()) * kShortBand < count))
+        windows.columns = columns.data(), windows.bands = bands.data(), windows.band_count = static_cast<Index>(bands.size()),
+        windows.band_of = band_of.data();
 }
 
 void WindowTable::find_bands(Index size) {
-    columns.clear(), bands.clear();
     for (const Run& run : runs)
         for (std::int32_t j = 0; j < run.size; ++j) {
-            if (run.column < 0) refuse("expected windows without zeros where their maxima are wanted");
-            columns.push_back(run.column + j);
+            if (run.column < 0 && are_bands) refuse("expected windows without zeros where their maxima are wanted");
+            columns.push_back(run.column < 0 ? -1 : run.column + j);
         }
     for (Index p = 0; p < count; ++p) {
         bool goes_on = p > 0;
-        for (Index j = 0; goes_on && j < size; ++j) goes_on = columns[p * size + j] == columns[(p - 1) * size + j] + 1;
-        if (goes_on)
-            ++bands.back().size;
-        else
-            bands.push_back({static_cast<std::int32_t>(p), 1});
+        for (Index j = 0; goes_on && j < size; ++j) {
+            const std::int32_t before = columns[(p - 1) * size + j];
+            goes_on = columns[p * size + j] == (before < 0 ? -1 : before + 1);
+        }
+        if (!goes_on) bands.push_back({static_cast<std::int32_t>(p), 0});
+        ++bands.back().size;
+        band_of.push_back(static_cast<std::int32_t>(bands.size()) - 1);
     }
 }
 

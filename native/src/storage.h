@@ -26,10 +26,10 @@ struct Scalar {
 
 // The windows of stack(X Eᵀ, P) on a support E, which are known when that is bound.
 struct WindowTable {
-    Index count = 0;         // P
-    bool has_bands = false;  // for maxima
+    Index count = 0;          // P
+    bool are_bands = false;  // wanted, for maxima
     std::vector<Run> runs;
-    std::vector<std::int32_t> starts, columns;
+    std::vector<std::int32_t> starts, columns, band_of;
     std::vector<Band> bands;
     Windows windows;
 
@@ -58,7 +58,7 @@ public:
 
     std::map<std::string, Support> supports;
     void bind_support(const std::string& name, const Support& support);
-    const Windows* windows(const std::string& support, Index count, bool has_bands = false);  // P of them in each row
+    const Windows* windows(const std::string& support, Index count, bool are_bands = false);  // P of them in each row
 
 private:
     Program& program_;

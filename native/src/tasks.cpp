@@ -130,9 +130,12 @@ void Calculator<T>::run_tile(const Group& group, const Tile& tile, int thread, i
     T* spare = static_cast<T*>(thread_scratch[thread].get());
     for (const Instruction& instruction : group.instructions) {
         T numbers[2];
-        const View<const T> x = rows_of(view(instruction.x, group.rows, group.columns, numbers[0], strip), tile, spare);
-        const View<const T> y = rows_of(view(instruction.y, group.rows, group.columns, numbers[1], strip), tile, spare + kTile);
+        View<const T> x = rows_of(view(instruction.x, group.rows, group.columns, numbers[0], strip), tile, spare);
+        View<const T> y = rows_of(view(instruction.y, group.rows, group.columns, numbers[1], strip), tile, spare + kTile);
         const Index out_stride = layout.stride(instruction.out);
+        const auto follow = [&](const View<const T>& v) { return v.row_stride == v.column_stride * tile.columns; };
+        if (out_stride == tile.columns && follow(x) && follow(y))  // the rows are one
+            for (View<const T>* v : {&x, &y}) v->columns *= v->rows, v->rows = 1;
         T* out = data(instruction.out, strip) + tile.row * out_stride + tile.column;
         kernels.elementwise[static_cast<int>(instruction.operation)](out, out_stride, x, y, read(instruction.c));
     }

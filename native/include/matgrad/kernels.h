@@ -48,13 +48,13 @@ struct Run {
     std::int32_t first, column, size;
 };
 
-// The windows first, …, first + size - 1, of which each element is that after the one of the window before.
+// The windows first, …, first + size - 1, of which each element is that after the one of the window before, or all are 0.
 struct Band {
     std::int32_t first, size;
 };
 
 // The rows of stack(X Eᵀ, P): row n·P + p, for n below N, is made of the runs starts[p], …, starts[p + 1] - 1 of row n of X. Where
-// their maxima are wanted, element j of window p is that in columns[p * size + j] of row n, and there are bands of windows.
+// runs are short, there may be bands of windows: element j of window p is that in columns[p * size + j] of row n, or 0 if that is -1.
 struct Windows {
     const Run* runs = nullptr;
     const std::int32_t* starts = nullptr;
@@ -62,6 +62,7 @@ struct Windows {
     const std::int32_t* columns = nullptr;
     const Band* bands = nullptr;
     Index band_count = 0;
+    const std::int32_t* band_of = nullptr;  // each window
 };
 
 // Which matrix of a product has windows: it is stack(X Eᵀ, P), and the product has X in its place; C is then unstack(A B, P) E.

@@ -58,9 +58,12 @@ void multiply(Index inner, View<const T> A, const T* B, View<T> C, View<const T>
                 if (S.data) result += beta * load(&S(i, v * L));
                 store(&C(i, v * L), result);
             } else {
-                T part[L];
+                T part[2 * L] = {};
+                const Index few = columns - v * L;
+                if (S.data) copy_run<T, L / 2>(part, &S(i, v * L), few);
+                if (S.data) result += beta * load(part);
                 store(part, result);
-                for (Index j = v * L; j < columns; ++j) C(i, j) = part[j - v * L] + (S.data ? beta * S(i, j) : T(0));
+                copy_run<T, L / 2>(&C(i, v * L), part, few);
             }
         }
 }
@@ -206,6 +209,9 @@ void write_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const
     const Index per_chunk = Blocking<T>::chunk / block;
     T* own = scratch + worker.index * Blocking<T>::panel * s.k;
     T* shared = scratch + worker.count * Blocking<T>::panel * s.k;
+    const Epilogue none;
+    const bool is_narrow = s.blocks == 1 && epilogue.run;  // some panels of whole rows are done before the epilogue
+    Index done = s.row(worker.begin(s.panels));
     for (Index start = 0; start < s.blocks; start += per_chunk) {
         const Index count = std::min(per_chunk, s.blocks - start);
         const auto columns_of = [&](Index b) { return std::min(block, s.n - b * block); };
@@ -215,10 +221,16 @@ void write_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const
         for (Index q = worker.begin(s.panels); q < worker.end(s.panels); ++q) {
             const Index rows = s.row(q + 1) - s.row(q);
             const View<const T> A =
-                P.windowed == Windowed::A ? windows_of(P, s.row(q), rows, s.k, own) : panel_of(P.A, s.row(q), rows, 0, s.k, own);
+                P.windowed == Windowed::A ? windows_of<T, Blocking<T>::panel>(P, s.row(q), rows, s.k, own) : panel_of(P.A, s.row(q), rows, 0, s.k, own);
             for (Index b = start; b < start + count; ++b) {
                 if (b + 1 < start + count) fetch(P, epilogue, {s.row(q), (b + 1) * block, A.rows, columns_of(b + 1)});
-                tile(P, epilogue, A, shared + (b - start) * block * s.k, s.row(q), b * block, columns_of(b), true, true);
+                tile(P, is_narrow ? none : epilogue, A, shared + (b - start) * block * s.k, s.row(q), b * block, columns_of(b), true,
+                     true);
+            }
+            const Index ready = s.row(q + 1) - done;
+            if (is_narrow && (q + 1 == worker.end(s.panels) || ready * s.n > Blocking<T>::chunk)) {
+                epilogue.run({done, 0, ready, s.n});
+                done += ready;
             }
         }
         worker.wait();
@@ -234,13 +246,11 @@ void sum_windows(const Product<T>& P, const Epilogue& epilogue, T* scratch, cons
     const Index size = m * blocks * block;  // of a sum of products, whose rows are whole blocks
     T *own = scratch + worker.index * size, *A = scratch + worker.count * size + worker.index * (m + block) * step, *B = A + m * step;
     const View<T> sum{own, m, blocks * block, blocks * block, 1};
+    const bool is_near = P.A.column_stride == 1 || P.A.column_stride <= block;  // else it is copied, panel by panel
     for (Index first = worker.begin(k), end = worker.end(k); first < end; first += step) {
         const Index last = std::min(first + step, end), count = last - first;
-        for (Index q = 0; q < panels; ++q) {
-            const Index row = q * panel, rows = std::min(panel, m - row);
-            for (Index p = 0; p < count; ++p)
-                for (Index i = 0; i < rows; ++i) A[row * count + p * rows + i] = P.A(row + i, first + p);
-        }
+        for (Index q = 0; q < panels && !is_near; ++q)
+            panel_of(P.A, q * panel, std::min(panel, m - q * panel), first, last, A + q * panel * count);
         for (Index b = 0; b < blocks; ++b) {
             const Index column = b * block, columns = std::min(block, n - column);
             copy_windows(P, first, last, column, columns, block, B);
@@ -250,7 +260,9 @@ void sum_windows(const Product<T>& P, const Epilogue& epilogue, T* scratch, cons
                 const bool is_first = first == worker.begin(k);
                 const View<const T> S{is_first ? nullptr : C.data, rows, block, C.row_stride, 1};
                 const Index whole = divide_up(columns, lanes<T>) * lanes<T>;
-                multiply_for<T>(rows, columns)(count, {A + row * count, rows, count, 1, rows}, B, C, S, T(1), T(1), whole);
+                View<const T> some{A + row * count, rows, count, 1, rows};
+                if (is_near) some = {&P.A(row, first), rows, count, P.A.row_stride, P.A.column_stride};
+                multiply_for<T>(rows, columns)(count, some, B, C, S, T(1), T(1), whole);
             }
         }
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "matgrad/kernels.h"
@@ -46,6 +47,25 @@ inline Vector<T, n> load(const T* p) {
 template <class T, int n = lanes<T>>
 inline void store(T* p, Vector<T, n> v) {
     std::memcpy(p, &v, sizeof v);
+}
+
+// Calls f with the start and a constant, the length, of vectors that make up n elements.
+template <class T, int L = lanes<T>, class F>
+inline void by_vectors(Index start, Index n, F&& f) {
+    for (; start + L <= n; start += L) f(start, std::integral_constant<int, L>());
+    if constexpr (L > 1) by_vectors<T, L / 2>(start, n, f);
+}
+
+// out_j = x_j for n elements, of which a last vector overlaps those before it
+template <class T, int L = lanes<T>>
+inline void copy_run(T* out, const T* x, Index n) {
+    if (n >= L) {
+        const Vector<T, L> last = load<T, L>(x + n - L);
+        for (Index j = 0; j + L < n; j += L) store<T, L>(out + j, load<T, L>(x + j));
+        store<T, L>(out + n - L, last);
+    } else if constexpr (L > 1) {
+        copy_run<T, L / 2>(out, x, n);
+    }
 }
 
 template <class T>

@@ -8,49 +8,90 @@
 namespace matgrad {
 namespace {
 
-// out_j = x_j for n elements; a vector may overlap the one before it
+// Elements [from, to) of window p of a row x.
 template <class T>
-inline void copy_run(T* out, const T* x, Index n) {
-    constexpr int L = lanes<T>;
-    if (n >= L) {
-        const Vector<T> last = load(x + n - L);
-        for (Index j = 0; j + L < n; j += L) store(out + j, load(x + j));
-        return store(out + n - L, last);
+inline void copy_window(const Windows& W, Index p, const T* x, Index from, Index to, T* out) {
+    for (const Run* run = W.runs + W.starts[p]; run < W.runs + W.starts[p + 1]; ++run) {
+        const Index first = std::max<Index>(run->first, from), last = std::min(run->first + Index(run->size), to);
+        if (first >= last) continue;
+        if (run->column < 0)
+            std::fill(out + first - from, out + last - from, T(0));
+        else
+            copy_run(out + first - from, x + run->column + first - run->first, last - first);
     }
-    for (Index j = 0; j < n; ++j) out[j] = x[j];
 }
 
-// The rows [row, row + rows) of A, which has windows, one after the other in `out`.
-template <class T>
+// How many windows from p on have elements that follow those of p, of `most` ones.
+inline Index following(const Windows& W, Index p, Index most) {
+    const Band& band = W.bands[W.band_of[p]];
+    return std::min(most, band.first + band.size - p);
+}
+
+// Element j of n windows from p on, for each j, `distance` apart.
+template <class T, int n>
+void copy_columns(const Windows& W, Index p, const T* x, T* out, Index distance) {
+    const std::int32_t* columns = W.columns + p * W.size;
+    for (Index j = 0; j < W.size; ++j, out += distance)
+        for (int i = 0; i < n; ++i) out[i] = columns[j] < 0 ? T(0) : x[columns[j] + i];
+}
+template <class T, int... n>
+auto copy_columns_of(std::integer_sequence<int, n...>) {
+    using Copy = void (*)(const Windows&, Index, const T*, T*, Index);
+    static constexpr Copy table[] = {copy_columns<T, n + 1>...};
+    return table;
+}
+
+// The rows [row, row + rows) of A, which has windows, in `out`: one after the other or, where there are bands, all first elements,
+// then all second ones, and so on.
+template <class T, int panel>
 View<const T> windows_of(const Product<T>& P, Index row, Index rows, Index k, T* out) {
     const Windows& W = P.windows;
-    for (Index i = 0; i < rows; ++i) {
-        const Index n = (row + i) / W.count, p = (row + i) % W.count;
+    Index n = row / W.count, p = row % W.count;
+    for (Index i = 0; i < rows;) {
         const T* x = &P.A(n, 0);
-        for (const Run* run = W.runs + W.starts[p]; run < W.runs + W.starts[p + 1]; ++run)
-            if (run->column < 0)
-                std::fill_n(out + i * k + run->first, run->size, T(0));
-            else
-                copy_run(out + i * k + run->first, x + run->column, run->size);
+        Index next = 1;
+        if (W.bands) {
+            next = following(W, p, rows - i);
+            copy_columns_of<T>(std::make_integer_sequence<int, panel>{})[next - 1](W, p, x, out + i, rows);
+        } else {
+            copy_window(W, p, x, 0, k, out + i * k);
+        }
+        i += next, p += next;
+        if (p == W.count) p = 0, ++n;
     }
-    return {out, rows, k, k, 1};
+    return W.bands ? View<const T>{out, rows, k, 1, rows} : View<const T>{out, rows, k, k, 1};
 }
 
-// Rows [first, last) of columns [column, column + columns) of B, which has windows, as a block, padded with zeros.
+// Elements [column, column + columns) of L windows from p on, as rows.
+template <class T, int L>
+void copy_block_of_windows(const Windows& W, Index p, const T* x, Index column, Index columns, Index block, T* out) {
+    static constexpr T zeros[L] = {};
+    const std::int32_t* place = W.columns + p * W.size + column;
+    for (Index j = 0; j < columns; j += L)
+        transpose_block<T, L>([&](int i) { return j + i < columns && place[j + i] >= 0 ? x + place[j + i] : zeros; }, out + j, block);
+}
+
+// Rows [first, last) of columns [column, column + columns) of B, which has windows, as a block, padded with anything.
 template <class T>
 void copy_windows(const Product<T>& P, Index first, Index last, Index column, Index columns, Index block, T* out) {
     const Windows& W = P.windows;
-    for (Index r = first; r < last; ++r, out += block) {
-        const T* x = &P.B(r / W.count, 0);
-        for (const Run* run = W.runs + W.starts[r % W.count]; run < W.runs + W.starts[r % W.count + 1]; ++run) {
-            const Index from = std::max<Index>(run->first, column), to = std::min(run->first + Index(run->size), column + columns);
-            if (from >= to) continue;
-            if (run->column < 0)
-                std::fill(out + from - column, out + to - column, T(0));
-            else
-                copy_run(out + from - column, x + run->column + from - run->first, to - from);
+    constexpr int L = lanes<T>;
+    Index n = first / W.count, p = first % W.count;
+    for (Index r = first; r < last;) {
+        const T* x = &P.B(n, 0);
+        Index next = W.bands ? following(W, p, last - r) : 1;
+        if (next >= L) {
+            copy_block_of_windows<T, L>(W, p, x, column, columns, block, out);
+            next = L;
+        } else if (next >= L / 2 && L > 2) {
+            copy_block_of_windows<T, std::max(L / 2, 2)>(W, p, x, column, columns, block, out);
+            next = L / 2;
+        } else {
+            copy_window(W, p, x, column, column + columns, out);
+            next = 1;
         }
-        std::fill(out + columns, out + block, T(0));
+        r += next, p += next, out += next * block;
+        if (p == W.count) p = 0, ++n;
     }
 }
 
@@ -61,17 +102,10 @@ void add_runs(const Windows& W, Index p, const T* window, T* y) {
         if (run->column < 0) continue;
         const T* x = window + run->first;
         T* to = y + run->column;
-        Index j = 0;
-        for (; j + lanes<T> <= run->size; j += lanes<T>) store(to + j, load(to + j) + load(x + j));
-        for (; j < run->size; ++j) to[j] += x[j];
+        by_vectors<T>(0, run->size, [&](Index j, auto length) {
+            store<T, length>(to + j, load<T, length>(to + j) + load<T, length>(x + j));
+        });
     }
-}
-
-// Calls f with the start and a constant, the length, of vectors that make up n elements.
-template <class T, int L = lanes<T>, class F>
-inline void by_vectors(Index start, Index n, F&& f) {
-    for (; start + L <= n; start += L) f(start, std::integral_constant<int, L>());
-    if constexpr (L > 1) by_vectors<T, L / 2>(start, n, f);
 }
 
 // The windows of a band are the elements of a vector.
