@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from torch import nn
 import matgrad as mg
 from harness.problems import Parameters, Setting
 from harness.tools import TrainingTool
-from matgrad.matrix_operations import Matrix, Scalar, stack, unstack
 
 VOCABULARY = 65  # characters
 
@@ -41,27 +41,14 @@ class Network(Setting):
         return mg.create_model(self.layers_text, sizes, optimizers=self.update)
 
 
-class TokenLoss(mg.SoftmaxCrossEntropyLoss):
-    """The sum over the tokens of a text, each with V classes."""
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__()
-        self.tokens = tokens
-
-    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
-        return super().__call__(stack(Y, self.tokens), stack(T, self.tokens), s)
-
-    def gradient(self, Y: Any, T: Any) -> Any:
-        return unstack(super().gradient(stack(Y, self.tokens), stack(T, self.tokens)), self.tokens)
-
-
 class Ours(TrainingTool):
-    """The training step in the C++ core, on one batch after the other."""
+    """The training step in the C++ core, which goes through all batches by itself."""
 
     def load(self, X: np.ndarray, t: np.ndarray) -> None:
         network: Any = self.setting
-        classes = VOCABULARY if network.is_text else network.sizes[-1]
-        self.X, self.T = np.array(X), np.eye(classes, dtype=network.dtype)[t].reshape(len(X), -1)
+        options = {} if network.is_text else {"classes": network.sizes[-1]}
+        T = t.astype(X.dtype) if network.is_text else t
+        self.loader = mg.DataLoader(np.array(X), T, network.batch_size, **options).to("native", dtype=network.dtype)
 
     def start(self, parameters: Parameters) -> None:
         if hasattr(self, "step"):
@@ -69,15 +56,15 @@ class Ours(TrainingTool):
         network: Any = self.setting
         mg.manual_seed(0)
         M = network.model().to("native", dtype=network.dtype).train()
-        loss = TokenLoss(network.shape[0]) if network.is_text else mg.SoftmaxCrossEntropyLoss()
+        loss = mg.TokenCrossEntropyLoss() if network.is_text else mg.SoftmaxCrossEntropyLoss()
         self.step = mg.compile_step(M, loss)
         self.step.load(M.state())
         self.eta = M.scalar(network.learning_rate)
+        self.step.prepare(*next(iter(self.loader)))
 
     def train(self, batches: int) -> None:
-        B = self.setting.batch_size
-        for i in range(0, batches * B, B):
-            self.step(self.X[i : i + B], self.T[i : i + B], self.eta)
+        chosen: Any = self.loader if batches >= len(self.loader) else islice(self.loader, batches)
+        self.step.train(chosen, lambda i: self.eta)
 
 
 class Attention(nn.Module):

@@ -115,8 +115,8 @@ bool Planner<T>::plan_product_by_examples(int i, const Factors& f) {
     });
     for (int strip = 0; strip < layout_.strips(); ++strip) {
         const Index count = layout_.width(strip);
-        const Index size =
-            calculator_.kernels.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, layout_.threads(), Windowed::none);
+        const Index size = calculator_.kernels.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k,
+                                                            layout_.threads(), Windowed::none);
         thread_scratch_size_ = std::max(thread_scratch_size_, 2 * kTile + size);
     }
     const int weights = are_rows ? f.B.buffer : f.A.buffer;

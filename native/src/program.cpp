@@ -241,8 +241,9 @@ private:
 
     Program& program_;
     const Json& names_;
-    std::vector<std::vector<int>> bases_;  // of each value, the value whose memory it is a view of, or itself; if deferred, several
-    std::vector<int> held_;                // the value that is in each buffer; -1 if there is none yet
+    std::vector<std::vector<int>>
+        bases_;              // of each value, the value whose memory it is a view of, or itself; if deferred, several
+    std::vector<int> held_;  // the value that is in each buffer; -1 if there is none yet
     Index memory_ = 0, work_ = 0;
 };
 

@@ -14,7 +14,7 @@ namespace matgrad {
 
 namespace {
 
-constexpr Index kShortRun = 8, kShortBand = 3;  // elements or windows, on average, below which they are not used
+constexpr Index kShortRun = 8, kShortBand = 3;        // elements or windows, on average, below which they are not used
 constexpr std::size_t kLarge = std::size_t(1) << 22;  // bytes, from which on memory is in large pages
 
 // Memory in large pages where the system has them: rows of large matrices are read in random order. Not std::aligned_alloc, which

@@ -69,6 +69,130 @@ void test_products(const std::string& set, std::mt19937& rng) {
     }
 }
 
+// Windows of `size` elements of rows of D elements, some of which are 0: those of a row follow each other, or those of a column.
+struct SomeWindows {
+    SomeWindows(Index D, Index count, Index size, bool by_bands) : D(D) {
+        for (Index p = 0; p < count; ++p) {
+            starts.push_back(static_cast<std::int32_t>(runs.size()));
+            for (Index j = 0; j < size; ++j) {
+                const Index column = by_bands ? (3 * j + p) % (D + 1) - 1 : (5 * p + j) % (D + 1) - 1;
+                columns.push_back(static_cast<std::int32_t>(column));
+                const auto first = static_cast<std::int32_t>(j);
+                Run* last = j ? &runs.back() : nullptr;
+                if (last && (column < 0 ? last->column < 0 : last->column >= 0 && last->column + last->size == column))
+                    ++last->size;
+                else
+                    runs.push_back({first, static_cast<std::int32_t>(column), 1});
+            }
+            const bool goes_on = p > 0 && by_bands && follow(p, size);
+            if (!goes_on) bands.push_back({static_cast<std::int32_t>(p), 0});
+            ++bands.back().size;
+            band_of.push_back(static_cast<std::int32_t>(bands.size()) - 1);
+        }
+        starts.push_back(static_cast<std::int32_t>(runs.size()));
+        windows = {runs.data(), starts.data(), count, size};
+        if (by_bands) windows.columns = columns.data(), windows.bands = bands.data(), windows.band_of = band_of.data();
+        windows.band_count = static_cast<Index>(bands.size());
+    }
+
+    bool follow(Index p, Index size) const {
+        for (Index j = 0; j < size; ++j) {
+            const std::int32_t before = columns[(p - 1) * size + j];
+            if (columns[p * size + j] != (before < 0 ? -1 : before + 1)) return false;
+        }
+        return true;
+    }
+
+    template <class T>
+    Matrix<T> one_hot() const {  // E
+        Matrix<T> E = table::zeros<T>(static_cast<Index>(columns.size()), D);
+        for (std::size_t i = 0; i < columns.size(); ++i)
+            if (columns[i] >= 0) E(static_cast<Index>(i), columns[i]) = 1;
+        return E;
+    }
+
+    Index D;
+    std::vector<Run> runs;
+    std::vector<std::int32_t> starts, columns, band_of;
+    std::vector<Band> bands;
+    Windows windows;
+};
+
+template <class T>
+Matrix<T> stack(const Matrix<T>& X, Index P) {
+    return Eigen::Map<const Matrix<T>>(X.data(), X.rows() * P, X.cols() / P);
+}
+
+template <class T>
+void test_windows(const std::string& set, std::mt19937& rng) {
+    const auto& kernel = kernels<T>(set);
+    for (int threads : {1, 2, 3})
+        for (auto [N, D, P, Q, K] :
+             {std::array<Index, 5>{1, 1, 1, 1, 1}, {2, 40, 29, 25, 6}, {3, 200, 37, 64, 20}, {5, 90, 30, 700, 50}})
+            for (int flags = 0; flags < 4; ++flags) {
+                ThreadPool pool(threads);
+                const bool has_sum = flags & 1, by_bands = flags & 2;
+                const SomeWindows some(D, P, Q, by_bands);
+                const Matrix<T> X = random_matrix<T>(N, D, rng), E = some.one_hot<T>(), U = stack<T>(X * E.transpose(), P),
+                                W = random_matrix<T>(K, Q, rng), G = random_matrix<T>(N * P, K, rng), Wt = W.transpose();
+                const std::string what = set + " windows " + std::to_string(Q) + " flags " + std::to_string(flags);
+                const auto check_product = [&](Windowed windowed, const View<const T>& A, const View<const T>& B, Index m,
+                                               Index n, Index k, Matrix<T> C, const Matrix<T>& AB) {
+                    const T alpha = T(-0.3), beta = has_sum && windowed != Windowed::C ? T(0.9) : T(0);
+                    Matrix<T> expected = alpha * AB, doubled(C.rows(), C.cols());
+                    if (beta != 0) expected += beta * C;
+                    std::vector<T> scratch(kernel.scratch_size(m, n, k, threads, windowed) + 16);
+                    const Product<T> P{A,
+                                       B,
+                                       {C.data(), C.rows(), C.cols(), C.cols(), 1},
+                                       {beta == 0 ? nullptr : C.data(), C.rows(), C.cols(), C.cols(), 1},
+                                       alpha,
+                                       beta,
+                                       windowed,
+                                       some.windows};
+                    const Epilogue epilogue{[&](const Tile& t) {
+                                                doubled.block(t.row, t.column, t.rows, t.columns) =
+                                                    T(2) * C.block(t.row, t.column, t.rows, t.columns);
+                                            },
+                                            {}};
+                    pool.run([&](const Worker& worker) { kernel.product(P, epilogue, scratch.data(), worker); });
+                    const std::string which = what + " operand " + std::to_string(static_cast<int>(windowed));
+                    check_close<T>(C, expected, kTolerance<T> * 8, which);
+                    check_close<T>(doubled, T(2) * expected, kTolerance<T> * 8, which + ", epilogue");
+                };
+                check_product(Windowed::A, view(X), view(Wt), N * P, K, Q, random_matrix<T>(N * P, K, rng), U * Wt);
+                check_product(Windowed::B, view(G).transposed(), view(X), K, Q, N * P, random_matrix<T>(K, Q, rng),
+                              G.transpose() * U);
+                const Matrix<T> GW = G * W;
+                check_product(Windowed::C, view(G), view(W), N * P, Q, K, random_matrix<T>(N, D, rng),
+                              Eigen::Map<const Matrix<T>>(GW.data(), N, P * Q) * E);
+            }
+}
+
+// Maxima of 4 elements without zeros, and their gradients
+template <class T>
+void test_maxima(const std::string& set, std::mt19937& rng) {
+    const auto& kernel = kernels<T>(set);
+    for (Index P : {1, 7, 40}) {
+        const SomeWindows some(200, P, 4, true);
+        Windows windows = some.windows;
+        std::vector<std::int32_t> columns = some.columns;
+        for (std::int32_t& column : columns) ++column;
+        windows.columns = columns.data();
+        const Matrix<T> X = random_matrix<T>(1, 200, rng).array().round(), D = random_matrix<T>(P, 1, rng);
+        Matrix<T> U(P, 4), Y(P, 1), DX = table::zeros<T>(1, 200), expected = DX;
+        for (Index i = 0; i < U.size(); ++i) U.data()[i] = X(0, columns[static_cast<std::size_t>(i)]);
+        kernel.windows_max(Y.data(), X.data(), windows);
+        check_close<T>(Y, table::rows_max(U), 0, set + " windows_max");
+        kernel.share(DX.data(), X.data(), Y.data(), D.data(), windows);
+        const Matrix<T> M = table::step<T>(U - table::column_repeat(Y, 4));
+        const Matrix<T> G =
+            table::hadamard<T>(M, table::column_repeat<T>(table::hadamard<T>(D, table::reciprocal<T>(table::rows_sum(M))), 4));
+        for (Index i = 0; i < G.size(); ++i) expected(0, columns[static_cast<std::size_t>(i)]) += G.data()[i];
+        check_close<T>(DX, expected, kTolerance<T> * 4, set + " share");
+    }
+}
+
 template <class T>
 Matrix<T> reference(Op operation, const Matrix<T>& x, const Matrix<T>& y, T c) {
     switch (operation) {
@@ -326,6 +450,8 @@ template <class T>
 void test_all(const std::string& set) {
     std::mt19937 rng(1);
     test_products<T>(set, rng);
+    test_windows<T>(set, rng);
+    test_maxima<T>(set, rng);
     test_elementwise<T>(set, rng);
     test_functions<T>(set);
     test_special_values<T>(set);

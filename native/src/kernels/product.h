@@ -220,12 +220,12 @@ void write_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const
         worker.wait();
         for (Index q = worker.begin(s.panels); q < worker.end(s.panels); ++q) {
             const Index rows = s.row(q + 1) - s.row(q);
-            const View<const T> A =
-                P.windowed == Windowed::A ? windows_of<T, Blocking<T>::panel>(P, s.row(q), rows, s.k, own) : panel_of(P.A, s.row(q), rows, 0, s.k, own);
+            const View<const T> A = P.windowed == Windowed::A ? windows_of<T, Blocking<T>::panel>(P, s.row(q), rows, s.k, own)
+                                                              : panel_of(P.A, s.row(q), rows, 0, s.k, own);
             for (Index b = start; b < start + count; ++b) {
                 if (b + 1 < start + count) fetch(P, epilogue, {s.row(q), (b + 1) * block, A.rows, columns_of(b + 1)});
-                tile(P, is_narrow ? none : epilogue, A, shared + (b - start) * block * s.k, s.row(q), b * block, columns_of(b), true,
-                     true);
+                tile(P, is_narrow ? none : epilogue, A, shared + (b - start) * block * s.k, s.row(q), b * block, columns_of(b),
+                     true, true);
             }
             const Index ready = s.row(q + 1) - done;
             if (is_narrow && (q + 1 == worker.end(s.panels) || ready * s.n > Blocking<T>::chunk)) {
@@ -244,7 +244,8 @@ void sum_windows(const Product<T>& P, const Epilogue& epilogue, T* scratch, cons
     constexpr Index block = Blocking<T>::block, panel = Blocking<T>::panel, step = Blocking<T>::step;
     const Index m = P.C.rows, n = P.C.columns, k = P.A.columns, blocks = divide_up(n, block), panels = divide_up(m, panel);
     const Index size = m * blocks * block;  // of a sum of products, whose rows are whole blocks
-    T *own = scratch + worker.index * size, *A = scratch + worker.count * size + worker.index * (m + block) * step, *B = A + m * step;
+    T *own = scratch + worker.index * size, *A = scratch + worker.count * size + worker.index * (m + block) * step,
+      *B = A + m * step;
     const View<T> sum{own, m, blocks * block, blocks * block, 1};
     const bool is_near = P.A.column_stride == 1 || P.A.column_stride <= block;  // else it is copied, panel by panel
     for (Index first = worker.begin(k), end = worker.end(k); first < end; first += step) {
@@ -299,7 +300,8 @@ void add_windows(const Product<T>& P, const Epilogue& epilogue, T* scratch, cons
             for (Index b = 0; b < blocks; ++b) {
                 const Index columns = std::min(block, n - b * block);
                 const View<T> result{AB + b * block, rows, block, blocks * block, 1};
-                multiply_for<T>(rows, columns)(k, some, B + b * block * k, result, {}, P.alpha, T(0), divide_up(columns, lanes<T>) * lanes<T>);
+                multiply_for<T>(rows, columns)(k, some, B + b * block * k, result, {}, P.alpha, T(0),
+                                               divide_up(columns, lanes<T>) * lanes<T>);
             }
             for (Index i = 0; i < rows; ++i) add_runs(P.windows, p + i, AB + i * blocks * block, C);
         }

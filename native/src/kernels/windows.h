@@ -68,7 +68,8 @@ void copy_block_of_windows(const Windows& W, Index p, const T* x, Index column, 
     static constexpr T zeros[L] = {};
     const std::int32_t* place = W.columns + p * W.size + column;
     for (Index j = 0; j < columns; j += L)
-        transpose_block<T, L>([&](int i) { return j + i < columns && place[j + i] >= 0 ? x + place[j + i] : zeros; }, out + j, block);
+        transpose_block<T, L>([&](int i) { return j + i < columns && place[j + i] >= 0 ? x + place[j + i] : zeros; }, out + j,
+                              block);
 }
 
 // Rows [first, last) of columns [column, column + columns) of B, which has windows, as a block, padded with anything.
@@ -102,9 +103,8 @@ void add_runs(const Windows& W, Index p, const T* window, T* y) {
         if (run->column < 0) continue;
         const T* x = window + run->first;
         T* to = y + run->column;
-        by_vectors<T>(0, run->size, [&](Index j, auto length) {
-            store<T, length>(to + j, load<T, length>(to + j) + load<T, length>(x + j));
-        });
+        by_vectors<T>(0, run->size,
+                      [&](Index j, auto length) { store<T, length>(to + j, load<T, length>(to + j) + load<T, length>(x + j)); });
     }
 }
 
