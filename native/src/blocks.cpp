@@ -85,12 +85,17 @@ void Planner<T>::plan_selection(int i) {
     const Shape s = program_.values[v.operands[1]].shape;
     const int out = v.buffer;
     const Index rows = v.shape[0], columns = v.shape[1];
+    const Windows* W = storage_.windows(program_.values[v.operands[0]].name, 0);  // a whole row is one
     add(i, rows * std::max(columns, s[1]), [=, &on = calculator_, &S](const Worker& worker) {
         T number;
         const View<const T> X = on.view(x, s[0], s[1], number);
         const SparseIndex& E = is_gather ? S.by_rows : S.by_columns;
         for (Index r = worker.begin(rows); r < worker.end(rows); ++r) {
             T* row = on.data(out) + r * on.layout.stride(out);
+            if (W->runs && X.column_stride == 1) {
+                (is_gather ? on.kernels.gather : on.kernels.scatter)(row, &X(r, 0), columns, *W);
+                continue;
+            }
             for (Index j = 0; j < columns; ++j) {
                 const std::int64_t first = E.starts[j], last = E.starts[j + 1];
                 T sum = first < last ? X(r, E.columns[first]) : T(0);

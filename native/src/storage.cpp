@@ -71,10 +71,11 @@ void Storage::bind_support(const std::string& name, const Support& support) {
 
 // Elements that follow each other in a row of X make a run, and so do those that are 0.
 void WindowTable::fill(const SparseIndex& E) {
-    const Index size = E.rows / count;
+    const Index size = count ? E.rows / count : E.rows;
     runs.clear(), starts.assign(1, 0);
     for (Index r = 0; r < E.rows; ++r) {
         const auto number = E.starts[r + 1] - E.starts[r];
+        if (number > 1 && !count) return void(windows = {});
         if (number > 1) refuse("expected windows, found a sum of elements in row " + std::to_string(r) + " of a support");
         const std::int32_t column = number ? E.columns[E.starts[r]] : -1, first = static_cast<std::int32_t>(r % size);
         Run* last = first ? &runs.back() : nullptr;
@@ -85,7 +86,7 @@ void WindowTable::fill(const SparseIndex& E) {
         if (first == size - 1) starts.push_back(static_cast<std::int32_t>(runs.size()));
     }
     columns.clear(), bands.clear(), band_of.clear();
-    if (are_bands || static_cast<Index>(runs.size()) * kShortRun > E.rows) find_bands(size);
+    if (are_bands || (count && static_cast<Index>(runs.size()) * kShortRun > E.rows)) find_bands(size);
     windows = {runs.data(), starts.data(), count, size};
     if (!bands.empty() && (are_bands || static_cast<Index>(bands.size()) * kShortBand < count))
         windows.columns = columns.data(), windows.bands = bands.data(), windows.band_count = static_cast<Index>(bands.size()),

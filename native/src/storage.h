@@ -26,15 +26,15 @@ struct Scalar {
 
 // The windows of stack(X Eᵀ, P) on a support E, which are known when that is bound.
 struct WindowTable {
-    Index count = 0;         // P
+    Index count = 0;         // P; 0 is 1, without windows where an element is a sum
     bool are_bands = false;  // wanted, for maxima
     std::vector<Run> runs;
     std::vector<std::int32_t> starts, columns, band_of;
     std::vector<Band> bands;
     Windows windows;
 
-    void fill(
-        const SparseIndex& E);  // throws std::invalid_argument if an element of a window is a sum, or 0 where there are bands
+    // Throws std::invalid_argument if an element of a window is a sum, or 0 where there are bands.
+    void fill(const SparseIndex& E);
     void find_bands(Index size);
 };
 

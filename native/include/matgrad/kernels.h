@@ -157,6 +157,9 @@ struct Kernels {
     void (*columns_max)(T* out, View<const T> X, Index first, Index last);
     void (*rows_sum)(T* out, Index out_stride, View<const T> X, Index first, Index last);
     void (*rows_max)(T* out, Index out_stride, View<const T> X, Index first, Index last);
+    // y = x Eᵀ, and y = x E, for rows x and y that are one window, and y of n elements.
+    void (*gather)(T* y, const T* x, Index n, const Windows&);
+    void (*scatter)(T* y, const T* x, Index n, const Windows&);
     // y_p = the greatest element of window p of a row x; nan if there is one
     void (*windows_max)(T* y, const T* x, const Windows&);
     // Adds h_p to dx at each element of window p where x_j - y_p ≥ 0, with h_p = d_p / the number of these.

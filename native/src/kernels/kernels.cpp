@@ -15,7 +15,8 @@ constexpr Kernels<T> table(std::integer_sequence<int, I...>) {
             sampled_product<T>, sparse_sum<T>,
             uniform<T>,         columns_sum<T>,
             columns_max<T>,     rows_sum<T>,
-            rows_max<T>,        windows_max<T>,
+            rows_max<T>,        gather<T>,
+            scatter<T>,         windows_max<T>,
             share<T>};
 }
 

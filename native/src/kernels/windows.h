@@ -108,6 +108,17 @@ void add_runs(const Windows& W, Index p, const T* window, T* y) {
     }
 }
 
+template <class T>
+void gather(T* y, const T* x, Index n, const Windows& W) {
+    copy_window(W, 0, x, 0, n, y);
+}
+
+template <class T>
+void scatter(T* y, const T* x, Index n, const Windows& W) {
+    std::fill_n(y, n, T(0));
+    add_runs(W, 0, x, y);
+}
+
 // The windows of a band are the elements of a vector.
 template <class T>
 void windows_max(T* y, const T* x, const Windows& W) {
