@@ -88,7 +88,7 @@ def tables(record: Record) -> list[Table]:
 def row(tool: Record) -> list[str]:
     """The cells of a tool."""
     memory = tool["startup"]["memory"]["training"]
-    found = [ratio_cell(tool["ratios"].get(name)) for name in ("pytorch", "pytorch-last")]
+    found = [ratio_cell(tool, name) for name in ("pytorch", "pytorch-last")]
     return [tool["title"], f"{1e3 * tool['per_step']:.2f}", *found, "" if memory is None else f"{memory / 1e6:.0f}"]
 
 
