@@ -156,11 +156,11 @@ class Torch(TrainingTool):
         torch.manual_seed(0)
         model = {"LeNet": lenet, "VGG": vgg, "GPT": gpt}[network.name]()
         self.model = model.to(getattr(torch, network.dtype), memory_format=self.format)
-        parameters, rate = list(self.model.parameters()), network.learning_rate
+        weights, rate = list(self.model.parameters()), network.learning_rate
         self.optimizer = (
-            torch.optim.AdamW(parameters, lr=rate, fused=True)
+            torch.optim.AdamW(weights, lr=rate, fused=True)
             if network.is_text
-            else torch.optim.SGD(parameters, lr=rate, momentum=network.momentum)
+            else torch.optim.SGD(weights, lr=rate, momentum=network.momentum)
         )
         self.criterion = nn.CrossEntropyLoss()
 

@@ -1,4 +1,4 @@
-"""Windows in the C++ core: products, maxima and their gradients read them where they are, and no matrix of them is written."""
+"""Windows in the C++ core: products, maxima and their gradients read them where they are, and none is written."""
 
 from __future__ import annotations
 

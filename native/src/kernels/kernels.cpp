@@ -9,14 +9,22 @@ namespace {
 
 template <class T, int... I>
 constexpr Kernels<T> table(std::integer_sequence<int, I...>) {
-    return {lanes<T>,           {static_cast<Op>(I) == Op::power ? powers<T> : elementwise<T, static_cast<Op>(I)>...},
-            product<T>,         scratch_size<T>,
-            transpose<T>,       sparse_product<T>,
-            sampled_product<T>, sparse_sum<T>,
-            uniform<T>,         columns_sum<T>,
-            columns_max<T>,     rows_sum<T>,
-            rows_max<T>,        gather<T>,
-            scatter<T>,         windows_max<T>,
+    return {lanes<T>,
+            {static_cast<Op>(I) == Op::power ? powers<T> : elementwise<T, static_cast<Op>(I)>...},
+            product<T>,
+            scratch_size<T>,
+            transpose<T>,
+            sparse_product<T>,
+            sampled_product<T>,
+            sparse_sum<T>,
+            uniform<T>,
+            columns_sum<T>,
+            columns_max<T>,
+            rows_sum<T>,
+            rows_max<T>,
+            gather<T>,
+            scatter<T>,
+            windows_max<T>,
             share<T>};
 }
 

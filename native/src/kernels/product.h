@@ -114,7 +114,10 @@ template <class T>
 View<const T> panel_of(View<const T> A, Index row, Index rows, Index first, Index last, T* out) {
     if (A.column_stride == 1) return {&A(row, first), rows, last - first, A.row_stride, 1};
     for (Index p = first; p < last; ++p)
-        for (Index i = 0; i < rows; ++i) out[(p - first) * rows + i] = A(row + i, p);
+        if (A.row_stride == 1)
+            copy_run(out + (p - first) * rows, &A(row, p), rows);
+        else
+            for (Index i = 0; i < rows; ++i) out[(p - first) * rows + i] = A(row + i, p);
     return {out, rows, last - first, 1, rows};
 }
 

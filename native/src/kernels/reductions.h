@@ -94,15 +94,26 @@ void rows_sum(T* out, Index out_stride, View<const T> X, Index first, Index last
     for (Index i = first; i < last; ++i) out[i * out_stride] = sum(&X(i, 0), X.columns, X.column_stride);
 }
 
+// The greater of two elements, or of those of two vectors; nan if there is one
+template <class V>
+inline V greater(V x, V y) {
+    return (y > x) | (y != y) ? y : x;
+}
+
 // out_i = max_j x_ij for the rows [first, last); nan if there is one
 template <class T>
 void rows_max(T* out, Index out_stride, View<const T> X, Index first, Index last) {
+    constexpr int L = lanes<T>;
     for (Index i = first; i < last; ++i) {
-        T largest = X(i, 0);
-        for (Index j = 1; j < X.columns; ++j) {
-            const T a = X(i, j);
-            largest = a > largest || a != a ? a : largest;
+        const T* x = &X(i, 0);
+        T largest = *x;
+        Index j = 0;
+        if (X.column_stride == 1 && X.columns >= L) {
+            Vector<T> parts = load(x);
+            for (j = L; j + L <= X.columns; j += L) parts = greater(parts, load(x + j));
+            for (int l = 0; l < L; ++l) largest = greater(largest, T(parts[l]));
         }
+        for (; j < X.columns; ++j) largest = greater(largest, x[j * X.column_stride]);
         out[i * out_stride] = largest;
     }
 }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "vector.h"
+#include "reductions.h"
 
 namespace matgrad {
 namespace {
@@ -128,8 +128,7 @@ void windows_max(T* y, const T* x, const Windows& W) {
             constexpr int L = length;
             Vector<T, L> largest = load<T, L>(x + columns[0] + p);
             for (Index j = 1; j < W.size; ++j) {
-                const Vector<T, L> a = load<T, L>(x + columns[j] + p);
-                largest = (a > largest) | (a != a) ? a : largest;
+                largest = greater(largest, load<T, L>(x + columns[j] + p));
             }
             store<T, L>(y + band->first + p, largest);
         });

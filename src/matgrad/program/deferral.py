@@ -6,23 +6,22 @@ Each rule opens with its equation, and says which values need no memory; their r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
-from matgrad.program.buffers import Instruction, Plan, base, in_place_operands
+from matgrad.program.buffers import Instruction, Plan, base
 from matgrad.program.operations import STACKS
 from matgrad.program.program import Program, Value
 
-Readers = dict[Value, list[Value]]  # of each value; an output has itself, twice
-Rule = Callable[[Value, Readers, set[Value]], Iterable[Value]]
 PRODUCTS = ("matmul", "product_sum")
 
 
 class Reading(Instruction):
-    """An instruction that reads some values through deferred ones, not element by element."""
+    """An instruction that reads some values through deferred ones, and so not element by element."""
 
     through: frozenset[Value] = frozenset()
 
     def may_overwrite(self, old: Value, new: Value) -> bool:
+        """Whether `new` can be computed in the memory of `old`, whose elements are read before."""
         return old not in self.through and super().may_overwrite(old, new)
 
 
@@ -32,108 +31,105 @@ def plan(program: Program) -> Plan:
 
     def roots(value: Value) -> Iterator[Value]:
         value = base(value)
-        if value in found:
+        if value not in found:
+            yield value
+        else:
             for x in value.operands:
                 yield from roots(x)
-        else:
-            yield value
 
     instructions: list[Instruction] = []
     for value in program.values:
-        if value.kind in ("source", "view") or value in found:
-            continue
-        instruction = Reading(written=[value], operands=list(dict.fromkeys(r for x in value.operands for r in roots(x))))
-        instruction.through = frozenset(r for x in value.operands if base(x) in found for r in roots(x))
-        instructions.append(instruction)
+        if value.kind not in ("source", "view") and value not in found:
+            operands = dict.fromkeys(root for x in value.operands for root in roots(x))
+            instruction = Reading(written=[value], operands=list(operands))
+            instruction.through = frozenset(root for x in value.operands if base(x) in found for root in roots(x))
+            instructions.append(instruction)
     return Plan(program, instructions)
+
+
+class Uses:
+    """Who reads each value, which are outputs, and which have been deferred so far."""
+
+    def __init__(self, program: Program) -> None:
+        self.outputs, self.deferred = set(program.outputs.values()), set[Value]()
+        self.readers: dict[Value, list[Value]] = defaultdict(list)
+        for value in program.values:
+            for x in dict.fromkeys(value.operands):
+                self.readers[x].append(value)
+
+    def only(self, value: Value, *readers: Value) -> bool:
+        """Whether a value is read by these alone, or by views that are."""
+        own = value not in self.outputs and bool(self.readers[value])
+        return own and all(x in readers or (x.kind == "view" and self.only(x, *readers)) for x in self.readers[value])
+
+
+Rule = Callable[[Value, Uses], tuple[Value, ...]]
 
 
 def deferred(program: Program) -> set[Value]:
     """The values that need no memory."""
-    readers: Readers = defaultdict(list)
-    for value in program.values:
-        for x in dict.fromkeys(value.operands):
-            readers[x].append(value)
-    for value in program.outputs.values():
-        readers[value] += [value, value]  # it is kept: no rule has two equal readers
-    found: set[Value] = set()
+    uses = Uses(program)
     for rule in RULES:
         for value in program.values:
-            found.update(rule(value, readers, found))
-    return found
+            uses.deferred.update(rule(value, uses))
+    return uses.deferred
 
 
-def shared(DX: Value, readers: Readers, found: set[Value]) -> Iterable[Value]:
+def shared(DX: Value, uses: Uses) -> tuple[Value, ...]:
     """unstack((h 1ᵀ) ⊙ [R ≥ 0], P) E, with R = S - max(S)_row 1ᵀ, h = D ⊙ 1/([R ≥ 0] 1) and S = stack(X Eᵀ, P)
 
     The gradients D of maxima go to the greatest elements of windows, in equal shares.
     """
-    match DX:
-        case Value(
-            operation="scatter",
-            operands=(
-                E,
-                Value(
-                    operation="unstack",
-                    operands=(
-                        Value(
-                            operation="gate",
-                            operands=(
-                                Value(operation="column_repeat", operands=(Value(operation="hadamard") as h,)) as H,
-                                Value(
-                                    operation="subtract",
-                                    operands=(S, Value(operation="column_repeat", operands=(Y,)) as Z),
-                                ) as R,
-                            ),
-                        ) as G,
-                    ),
-                ) as V,
-            ),
-        ):
-            pass
-        case _:
-            return ()
-    shares = [x for x in h.operands if x.operation == "reciprocal"]
-    if Y.operation != "rows_max" or Y.operands != (S,) or not _is_of_windows(S, E) or len(shares) != 1:
+    G = _followed(DX, ("scatter", 1), ("unstack", 0))
+    R, h = _followed(G, ("gate", 1)), _followed(G, ("gate", 0), ("column_repeat", 0))
+    S, Y = _followed(R, ("subtract", 0)), _followed(R, ("subtract", 1), ("column_repeat", 0))
+    is_known = h and S and Y and h.operation == "hadamard" and Y.operation == "rows_max" and Y.operands == (S,)
+    if not (is_known and G and R and h and _followed(S, ("stack", 0), ("gather", 0)) is DX.operands[0]):
         return ()
-    (sums,) = shares[0].operands
-    M = sums.operands[0] if sums.operation == "rows_sum" else sums
-    if M.operation != "step" or M.operands != (R,) or Z not in readers[Y]:
+    for r in h.operands:
+        sums = _followed(r, ("reciprocal", 0))
+        M = _followed(sums, ("rows_sum", 0))
+        if sums and M and _followed(M, ("step", 0)) is R:
+            inner = (G, h, r, sums, M, R)
+            return inner if all(uses.only(x, DX, *inner) for x in inner) else ()
+    return ()
+
+
+def windows(U: Value, uses: Uses) -> tuple[Value, ...]:
+    """stack(X Eᵀ, P) B, A stack(X Eᵀ, P), max(stack(X Eᵀ, P))_row: windows of X are read, and X Eᵀ is not written"""
+    if U.operation != "gather" or not _has_rows(U.operands[1]) or len(uses.readers[U]) != 1:
         return ()
-    inner = {V: [DX], G: [V], H: [G], h: [H], shares[0]: [h], sums: [shares[0]], M: [sums], R: [M, G], Z: [R]}
-    return (G, h, shares[0], sums, M, R) if all(readers[x] == y for x, y in inner.items()) else ()
+    (S,) = uses.readers[U]
+    readers = [x for x in uses.readers[S] if x in uses.deferred or _reads_windows(x, S)]
+    return (U,) if S.operation == "stack" and uses.only(U, *readers) and uses.readers[S] == readers else ()
 
 
-def windows(U: Value, readers: Readers, found: set[Value]) -> Iterable[Value]:
-    """stack(X Eᵀ, P) B, A stack(X Eᵀ, P) and max(stack(X Eᵀ, P))_row: X is read by windows, and X Eᵀ is never written"""
-    if U.operation != "gather" or not _has_rows(U.operands[1]) or len(readers[U]) != 1:
+def added_windows(DX: Value, uses: Uses) -> tuple[Value, ...]:
+    """unstack(A B, P) E: the rows of A B are added to windows of the rows of DX, and A B is not written"""
+    product = _followed(DX, ("scatter", 1), ("unstack", 0))
+    if not product or product.operation != "matmul" or any(base(x) in uses.deferred for x in product.operands):
         return ()
-    (S,) = readers[U]
-    return (U,) if S.operation == "stack" and all(x in found or _reads_windows(x, S) for x in readers[S]) else ()
+    return (product,) if uses.only(product, DX) else ()
 
 
-def _is_of_windows(S: Value, E: Value) -> bool:
-    """Whether S is stack(X Eᵀ, P)."""
-    return S.operation == "stack" and S.operands[0].operation == "gather" and S.operands[0].operands[0] is E
+RULES: tuple[Rule, ...] = (shared, windows, added_windows)
+
+
+def _followed(value: Value | None, *path: tuple[str, int]) -> Value | None:
+    """The operand of the operand … of a value, for operations and places; None if it has other ones."""
+    for operation, k in path:
+        if value is None or value.operation != operation:
+            return None
+        value = value.operands[k]
+    return value
 
 
 def _reads_windows(value: Value, S: Value) -> bool:
     """Whether a value can read the rows of S by windows."""
-    if value.operation in PRODUCTS:
-        return [k for k, x in enumerate(value.operands) if x is S] in ([len(value.operands) - 2], [len(value.operands) - 1])
-    return value.operation == "rows_max"
-
-
-def added_windows(DX: Value, readers: Readers, found: set[Value]) -> Iterable[Value]:
-    """unstack(A B, P) E: the rows of A B are added to windows of the rows of DX, and A B is never written"""
-    if DX.operation != "scatter" or DX.operands[1].operation != "unstack":
-        return ()
-    S = DX.operands[1]
-    (product,) = S.operands
-    return (product,) if product.operation == "matmul" and readers[product] == [S] and readers[S] == [DX] else ()
-
-
-RULES: tuple[Rule, ...] = (shared, windows, added_windows)
+    if value.operation not in PRODUCTS:
+        return value.operation == "rows_max"
+    *others, A, B = value.operands
+    return S not in others and {base(A).operation, base(B).operation} != {"gather"} and S in (A, B)
 
 
 def _has_rows(X: Value) -> bool:
