@@ -57,7 +57,13 @@ int Storage::add(const Shape& shape, const std::string& dtype) {
 }
 
 const Windows* Storage::windows(const std::string& support, Index count, bool are_bands) {
-    WindowTable& table = windows_[{support, count}];
+    const auto [found, is_new] = windows_.try_emplace({support, count});
+    if (is_new) {
+        constexpr Index kMost = sizeof(Run) + 3 * sizeof(std::int32_t) + sizeof(Band);  // bytes for an element
+        reserved_ = checked_sum(reserved_, checked_product({kMost, program_.supports.at(support)[0]}));
+        program_.limits.check_memory(reserved_, "the program");
+    }
+    WindowTable& table = found->second;
     table.count = count;
     table.are_bands |= are_bands;
     return &table.windows;

@@ -12,6 +12,7 @@ import pytest
 import matgrad as mg
 import matgrad._native as _native
 from matgrad.layers.state import matrices_of
+from matgrad.layers.windows import WindowsLayer, windows
 from matgrad.program.description import as_dictionary
 from matgrad.program.program import Program
 
@@ -27,6 +28,7 @@ NETWORKS: dict[str, tuple[str, str, int]] = {  # the layers, the shape of an exa
     "a sequence": ("Conv(8, 3, act=ReLU);MaxPool(2);Conv(9, 3);Linear", "30x4", 6),
     "groups": ("Conv(8, 3, act=ReLU, groups=4);MaxPool(2);Conv(9, 3);Linear", "10x10x4", 6),
     "channels": ("Conv(8, 3, act=ReLU);Each(BatchNormalization);MaxPool(2);Linear", "10x10x4", 6),
+    "zeros": ("", "6x6x2", 3),
     "heads": ("Residual(Each(LayerNormalization;Linear(24));Attention(2);Each(Linear(8)));Linear", "9x8", 4),
 }
 
@@ -34,6 +36,10 @@ NETWORKS: dict[str, tuple[str, str, int]] = {  # the layers, the shape of an exa
 def model(name: str) -> mg.MultilayerPerceptron:
     layers, shape, _ = NETWORKS[name]
     mg.manual_seed(1)
+    if not layers:  # maxima of windows with zeros
+        columns = windows((6, 6, 2), 3, padding=1)
+        own = WindowsLayer(columns, 72, mg.MaxLayer(columns.shape[1]))
+        return mg.MultilayerPerceptron([own, mg.LinearLayer(36, 10)]).to(dtype="float64").train()
     return mg.create_model(layers, [shape, 10], optimizers="Momentum(0.9)").to(dtype="float64").train()
 
 

@@ -53,6 +53,13 @@ def test_windows_that_are_read_otherwise_are_written():
     assert operations({"Z": turned}, X, W) == [], "transposed"
 
 
+def test_maxima_with_zeros_are_of_windows_that_are_written():
+    some = Support.from_mask(np.eye(D)[np.arange(12) % D] * (np.arange(12) > 0)[:, None] > 0)
+    E = Value("support", (), (P * Q, D, P * Q - 1), "int32", name="E", support=some)
+    S = of("stack", (N * P, Q), of("gather", (N, P * Q), E, X))
+    assert operations({"Y": of("rows_max", (N * P, 1), S, order=2)}, X) == []
+
+
 def test_products_that_are_added_to_windows_need_no_memory():
     V = given("V", K, Q)
     product = of("matmul", (N * P, Q), G, V)

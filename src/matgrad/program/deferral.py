@@ -84,7 +84,8 @@ def shared(DX: Value, uses: Uses) -> tuple[Value, ...]:
     R, h = _followed(G, ("gate", 1)), _followed(G, ("gate", 0), ("column_repeat", 0))
     S, Y = _followed(R, ("subtract", 0)), _followed(R, ("subtract", 1), ("column_repeat", 0))
     is_known = h and S and Y and h.operation == "hadamard" and Y.operation == "rows_max" and Y.operands == (S,)
-    if not (is_known and G and R and h and _followed(S, ("stack", 0), ("gather", 0)) is DX.operands[0]):
+    E = DX.operands[0] if is_known else None
+    if not (E and G and R and h and _followed(S, ("stack", 0), ("gather", 0)) is E and _is_whole(E)):
         return ()
     for r in h.operands:
         sums = _followed(r, ("reciprocal", 0))
@@ -100,7 +101,7 @@ def windows(U: Value, uses: Uses) -> tuple[Value, ...]:
     if U.operation != "gather" or not _has_rows(U.operands[1]) or len(uses.readers[U]) != 1:
         return ()
     (S,) = uses.readers[U]
-    readers = [x for x in uses.readers[S] if x in uses.deferred or _reads_windows(x, S)]
+    readers = [x for x in uses.readers[S] if x in uses.deferred or _reads_windows(x, S, U.operands[0])]
     return (U,) if S.operation == "stack" and uses.only(U, *readers) and uses.readers[S] == readers else ()
 
 
@@ -124,12 +125,18 @@ def _followed(value: Value | None, *path: tuple[str, int]) -> Value | None:
     return value
 
 
-def _reads_windows(value: Value, S: Value) -> bool:
+def _reads_windows(value: Value, S: Value, E: Value) -> bool:
     """Whether a value can read the rows of S by windows."""
     if value.operation not in PRODUCTS:
-        return value.operation == "rows_max"
+        return value.operation == "rows_max" and _is_whole(E)
     *others, A, B = value.operands
     return S not in others and {base(A).operation, base(B).operation} != {"gather"} and S in (A, B)
+
+
+def _is_whole(E: Value) -> bool:
+    """Whether no element of a window is 0."""
+    rows, _, nnz = E.shape
+    return rows == nnz
 
 
 def _has_rows(X: Value) -> bool:
