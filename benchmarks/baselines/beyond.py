@@ -155,7 +155,8 @@ class Torch(TrainingTool):
         network: Any = self.setting
         torch.manual_seed(0)
         model = {"LeNet": lenet, "VGG": vgg, "GPT": gpt}[network.name]()
-        self.model = model.to(getattr(torch, network.dtype), memory_format=self.format)
+        self.model: Any = model.to(getattr(torch, network.dtype))
+        self.model.to(memory_format=self.format)
         weights, rate = list(self.model.parameters()), network.learning_rate
         self.optimizer = (
             torch.optim.AdamW(weights, lr=rate, fused=True)
