@@ -154,9 +154,8 @@ class Torch(TrainingTool):
             return
         network: Any = self.setting
         torch.manual_seed(0)
-        model = {"LeNet": lenet, "VGG": vgg, "GPT": gpt}[network.name]()
-        self.model: Any = model.to(getattr(torch, network.dtype))
-        self.model.to(memory_format=self.format)
+        model: Any = {"LeNet": lenet, "VGG": vgg, "GPT": gpt}[network.name]()
+        self.model = model.to(getattr(torch, network.dtype), memory_format=self.format)
         weights, rate = list(self.model.parameters()), network.learning_rate
         self.optimizer = (
             torch.optim.AdamW(weights, lr=rate, fused=True)
