@@ -293,6 +293,14 @@ def test_the_proofs_for_all_sizes():
     assert f"derivations of the paper: {_proved().removesuffix(' proved')}, without" in VERIFICATION
 
 
+def test_the_certificates():
+    record = json.loads((DOCS / "certified.json").read_text())
+    accepted = record["accepted"]
+    counts = f"{record['proofs']} proofs, {sum(accepted.values())} of {len(accepted)} equations and lemmas"
+    assert f"Of {counts} are printed, in {record['theorems']} theorems" in VERIFICATION
+    assert len(accepted) > 60
+
+
 def test_the_printed_explanation_is_that_of_the_command():
     (printed,) = re.findall(r"```\n(  1\. given.*?)```", VERIFICATION, re.DOTALL)
     assert printed in succeed("verify", "--all-sizes", "--explain", "SoftmaxLayer.DZ")

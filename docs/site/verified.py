@@ -97,10 +97,10 @@ def proofs(checks: list[dict[str, Any]]) -> dict[str, Any]:
 
 def certificates(found: dict[str, Any]) -> dict[str, Any]:
     """The record of Coq: how many proofs of each equation it accepts, and why others have no theorem."""
-    rows = found["certificates"]
+    rows, coq = found["certificates"], subprocess.check_output(["coqc", "-print-version"], text=True)
     return {
         "command": "matgrad verify --coq FOLDER --json",
-        "versions": {"matgrad": mg.__version__, "coq": subprocess.check_output(["coqc", "-print-version"], text=True)},
+        "versions": {"matgrad": mg.__version__, "coq": coq.split()[0]},
         "proofs": len(rows),
         "theorems": sum(len(x["theorems"]) for x in rows),
         "accepted": Counter(x["name"] for x in rows if "problem" not in x),

@@ -294,6 +294,8 @@ def _factor(f: Factor) -> Term:
             return Apply(NAMES.get(f.function.name, f.function.name), term_of(f.argument))
         case Flag():
             raise NotPrintableError("a mask")
+        case Entry():
+            raise NotPrintableError("a function of a matrix of which nothing is known")
     raise NotPrintableError(f"{f}")
 
 
