@@ -25,6 +25,7 @@ def places(f: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
     def put(node: ast.AST, field: str, value: Any) -> Callable[[], None]:
         return lambda: setattr(node, field, value)
 
+    g = f.args.args[1].arg if isinstance(f, ast.FunctionDef) else ""
     for n in ast.walk(f):
         what = ast.unparse(n)[:50] if isinstance(n, ast.expr) else ""
         match n:
@@ -44,7 +45,7 @@ def places(f: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
             case ast.keyword(arg="keepdim"):
                 yield "keepdim is dropped", put(n, "value", ast.Constant(False))
             case ast.Name(id="gy" | "xhat" | "y" | "w" | "p" | "h" as x, ctx=ast.Load()):
-                yield f"{x} is g", put(n, "id", "g")
+                yield f"{x} is {g}", put(n, "id", g)
 
 
 def mutants(cls: type) -> Iterator[tuple[str, type]]:

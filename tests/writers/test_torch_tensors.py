@@ -11,7 +11,8 @@ import torch.nn.functional as F
 
 from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
 from matgrad.writers.specifications import part_values, specification
-from matgrad.writers.torch_tensors import SymbolicTensor, symbolic_code
+from matgrad.writers.torch_running import symbolic_code
+from matgrad.writers.torch_tensors import SymbolicTensor
 
 SIZES = {"N": 3, "D": 2, "K": 4, "H": 2}
 SHAPES = {  # of arguments, by their names

@@ -34,11 +34,8 @@ def test_jax_is_proved(name: str):
 
 @pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in JAX])
 def test_jax_on_the_page_is_its_own_differentiation(name: str):
-    f, rng, sizes = (
-        jax_function(name),
-        np.random.default_rng(1),
-        dict(zip("BCDEFGHKNST", (2, 3, 4, 5, 3, 2, 2, 4, 3, 5, 4))),
-    )
+    f, rng = jax_function(name), np.random.default_rng(1)
+    sizes = {"B": 2, "C": 3, "D": 4, "E": 5, "F": 3, "G": 2, "H": 2, "K": 4, "N": 3, "S": 5, "T": 4}
     said = {n: specification(s) if isinstance(s, str) else s for n, s in JAX[name].items()}
     values = [s if isinstance(s, float) else s.sample(sizes, rng) for s in said.values()]
     with jax.enable_x64(True):

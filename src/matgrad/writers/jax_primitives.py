@@ -16,7 +16,7 @@ from matgrad.index_notation.positions import Position, position
 from matgrad.writers.contractions import einsum
 from matgrad.writers.labels import put, taken
 from matgrad.writers.operations import OPERATIONS, cat, cumsum, flip, squeezed, stacked
-from matgrad.writers.sizes import Atoms, Size, UnsupportedError, merged
+from matgrad.writers.sizes import Atoms, DivisionError, Size, UnsupportedError, merged
 from matgrad.writers.slots import axis, broadcast
 from matgrad.writers.tensors import Tensor, lift, positions
 from matgrad.writers.views import Part, selected, sliced
@@ -84,7 +84,7 @@ def split(x: Tensor, sizes: Any, axis: int) -> list[Tensor]:
     """Equal parts."""
     whole, n = x.dims[axis], len(sizes)
     if len(set(map(str, sizes))) > 1 or not whole or not isinstance(whole[0], int) or whole[0] % n:
-        raise UnsupportedError(f"{n} parts of a size {Size(whole)}: give it as a product, such as '{n}*K'")
+        raise DivisionError(f"{n} parts of a size {Size(whole)}", whole[0] if whole else 1, n, is_last=False)
     step = whole[0] // n
     return [Part((len(x.dims) - 1 - axis, 0), i * step, (i + 1) * step).get(x) for i in range(n)]
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
 from matgrad.foundation.callers import is_asked_by_user
 from matgrad.writers.labels import put, taken
 from matgrad.writers.operations import OPERATIONS, expanded, full, like, where
-from matgrad.writers.sizes import SCALAR, Atoms, Dims, ShapeError, Size, UnsupportedError, atoms_of, shown
+from matgrad.writers.sizes import (
+    Atoms,
+    Dims,
+    DivisionError,
+    ShapeError,
+    Size,
+    UnsupportedError,
+    atoms_of,
+    shown,
+)
 from matgrad.writers.slots import axis, flat
-from matgrad.writers.tensors import Tensor, lift, positions, summed_to
+from matgrad.writers.tensors import Tensor, lift, summed_to
 from matgrad.writers.texts import LIBRARIES
 from matgrad.writers.views import (
     Expanded,
@@ -296,12 +302,14 @@ def entries(x: SymbolicTensor, key: tuple[Any, ...]) -> Any:
     return x
 
 
-def parts(x: SymbolicTensor, dim: int, counts: Callable[[Atoms], Sequence[int]]) -> tuple[SymbolicTensor, ...]:
+def parts(
+    x: SymbolicTensor, dim: int, counts: Callable[[Atoms], Sequence[int]], number: int = 2
+) -> tuple[SymbolicTensor, ...]:
     """A dimension in numbers of the parts that it has."""
     d = axis(x.value.dims, dim)
     own = x.value.dims[d]
     if not own or not isinstance(own[0], int):
-        raise UnsupportedError(f"parts of a size {Size(own)}: give the size as a product, such as '2*K'")
+        raise DivisionError(f"parts of a size {Size(own)}", own[0] if own else 1, number, is_last=False)
     stops = list(accumulate(counts(own)))
     if stops[-1] != own[0]:
         raise UnsupportedError(f"parts of a size {Size(own)} that are not equal")
@@ -379,7 +387,7 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "max": greatest_or_least("maximum", "amax"),
     "min": greatest_or_least("minimum", "amin"),
     "dropout": dropout,
-    "chunk": lambda x, n, dim=0: parts(x, dim, lambda own: [int(own[0]) // n] * n),
+    "chunk": lambda x, n, dim=0: parts(x, dim, lambda own: [int(own[0]) // n] * n, n),
     "split": split,
     "split_with_sizes": split,
     "unbind": unbind,
@@ -446,84 +454,3 @@ def call(name: str, *args: Any, **options: Any) -> Any:
         raise UnsupportedError(f"torch.{name}")
     result = wrapped(OPERATIONS[name](*map(unwrapped, args), **options))
     return result if out is None else assign(out, result.value, name)
-
-
-# -- functions that do not dispatch ----------------------------------------------------------------
-
-
-def arange(*numbers: Any, **options: Any) -> SymbolicTensor:
-    """0, …, n - 1"""
-    if len(numbers) > 2 or numbers[0] != 0 != len(numbers) - 1:
-        raise UnsupportedError("torch.arange with a first number or a step")
-    return SymbolicTensor(positions(numbers[-1]))
-
-
-def length(x: Any) -> Any:
-    """len, which may be a symbolic size"""
-    return x.shape[0] if isinstance(x, SymbolicTensor) else len(x)
-
-
-def of_number(name: str) -> Callable[..., Any]:
-    """math.sqrt(D) and so on."""
-    return lambda x: call(name, wrapped(lift(unwrapped(x))))
-
-
-REPLACED: dict[Any, dict[str, Callable[..., Any]]] = {  # by what is called with symbols or symbolic sizes
-    math: {name: of_number(name) for name in ("sqrt", "log", "exp", "tanh")},
-    torch: {
-        **{name: filled(value) for name, value in {"zeros": 0, "ones": 1, "empty": 0, "full": None}.items()},
-        **{"arange": arange, "eye": lambda n, *m, **options: call("eq", arange(n).unsqueeze(1), arange(n))},
-        **{name: partial(call, name) for name in ("reshape", "split", "broadcast_to", "tril", "triu", "unflatten")},
-        **{name: partial(call, name) for name in ("rms_norm", "layer_norm", "is_tensor", "chunk")},
-    },
-    torch.nn.functional: {name: partial(call, name) for name in ("one_hot", "layer_norm", "rms_norm")},
-}
-
-
-def on_symbols(new: Callable[..., Any], old: Callable[..., Any]) -> Callable[..., Any]:
-    """The new function, if it gets symbols or symbolic sizes; otherwise the old one."""
-
-    def f(*args: Any, **options: Any) -> Any:
-        nested = (y for x in (*args, *options.values()) for y in (x if isinstance(x, tuple | list) else [x]))
-        return (new if any(isinstance(x, Size | SymbolicTensor) for x in nested) else old)(*args, **options)
-
-    return f
-
-
-@contextlib.contextmanager
-def symbolic_code(functions: Sequence[Callable[..., Any]] = ()) -> Iterator[None]:
-    """While functions run on symbols, what they call takes symbolic sizes that does not do so by itself."""
-    token = SCALAR.set(lambda e: SymbolicTensor(Tensor((), {(): e})))
-    with contextlib.ExitStack() as stack:
-        for space in (f.__globals__ for f in functions if hasattr(f, "__globals__")):
-            stack.enter_context(mock.patch.dict(space, {"len": length}))
-        for module, replaced in REPLACED.items():
-            for name, new in replaced.items():
-                f = on_symbols(new, getattr(module, name))
-                stack.enter_context(mock.patch.object(module, name, f))
-        try:
-            yield
-        finally:
-            SCALAR.reset(token)
-
-
-class InDoublePrecision(torch.overrides.TorchFunctionMode):
-    """Code as if every floating-point type were double precision."""
-
-    def __enter__(self) -> Any:
-        self.default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        torch.set_default_dtype(self.default)
-
-    def __torch_function__(self, f: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        if getattr(f, "__name__", "") in ("float", "half", "bfloat16"):
-            f = torch.Tensor.double
-
-        def double(x: Any) -> Any:
-            return torch.float64 if isinstance(x, torch.dtype) and x.is_floating_point else x
-
-        return f(*map(double, args), **{key: double(x) for key, x in (kwargs or {}).items()})
