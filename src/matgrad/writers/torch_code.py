@@ -26,8 +26,8 @@ from matgrad.writers.subjects import (
 )
 from matgrad.writers.tensors import Tensor, lift, symbols
 from matgrad.writers.texts import is_name
-from matgrad.writers.torch_running import InDoublePrecision, symbolic_code
-from matgrad.writers.torch_tensors import MADE, RANDOM, SymbolicTensor, is_followed, unwrapped
+from matgrad.writers.torch_running import RANDOM, InDoublePrecision, is_followed, symbolic_code
+from matgrad.writers.torch_tensors import MADE, SymbolicTensor, unwrapped
 
 Arguments = Mapping[str, Any]
 Gradients = dict[str, Any]

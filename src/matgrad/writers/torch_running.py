@@ -13,7 +13,7 @@ import torch
 
 from matgrad.writers.sizes import SCALAR, Size, UnsupportedError
 from matgrad.writers.tensors import Tensor, lift, positions
-from matgrad.writers.torch_tensors import SymbolicTensor, call, filled, unwrapped, wrapped
+from matgrad.writers.torch_tensors import SymbolicTensor, call, filled, is_known, unwrapped, wrapped
 
 
 def arange(*numbers: Any, **options: Any) -> SymbolicTensor:
@@ -92,3 +92,14 @@ class InDoublePrecision(torch.overrides.TorchFunctionMode):
             return torch.float64 if isinstance(x, torch.dtype) and x.is_floating_point else x
 
         return f(*map(double, args), **{key: double(x) for key, x in (kwargs or {}).items()})
+
+
+RANDOM = ("normal_", "uniform_", "bernoulli", "bernoulli_", "random_", "exponential_", "cauchy_", "log_normal_")
+PLAIN = ("tensor", "as_tensor", "no_grad", "Function", "Module", "pi", "inf", "nan")
+
+
+def is_followed(name: str, x: Any) -> bool:
+    """Whether something of PyTorch does the same to symbols as to numbers, and depends on nothing else."""
+    own = name.rpartition(".")[2]
+    is_replaced = any(own in functions for module, functions in REPLACED.items() if module is not math)
+    return own in PLAIN or is_replaced or is_known(own) or isinstance(x, torch.dtype | type | type(torch))

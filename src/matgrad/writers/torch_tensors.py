@@ -413,17 +413,6 @@ SPECIAL: dict[str, Callable[..., Any]] = {
 }
 
 
-RANDOM = ("normal_", "uniform_", "bernoulli", "bernoulli_", "random_", "exponential_", "cauchy_", "log_normal_")
-PLAIN = ("tensor", "as_tensor", "no_grad", "Function", "Module", "pi", "inf", "nan")
-
-
-def is_followed(name: str, x: Any) -> bool:
-    """Whether something of PyTorch does the same to symbols as to numbers, and depends on nothing else."""
-    own = name.rpartition(".")[2]
-    is_replaced = any(own in functions for module, functions in REPLACED.items() if module is not math)
-    return own in PLAIN or is_replaced or is_known(own) or isinstance(x, torch.dtype | type | type(torch))
-
-
 def is_known(name: str) -> bool:
     """Whether there is a function or method of that name."""
     own = ALIASES.get(name, name)
