@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matgrad.foundation.callers import is_of_user
+from matgrad.foundation.callers import PACKAGE, is_of_user
 from matgrad.inspection.settings import CODE, Setting, UnfollowedError, is_known, is_of_users, settings
 from matgrad.program.entries import BACKEND, IndexMatrix
 from matgrad.program.operations import ROWS
@@ -108,9 +108,10 @@ class Follower:
             self._raised.clear()
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
-        code, values = frame.f_code, frame.f_locals
-        if not is_of_user(code):
+        code = frame.f_code
+        if code.co_filename.startswith(PACKAGE) or not is_of_user(code):  # the first is fast, as most calls need
             return None
+        values = frame.f_locals
         free = {name: values[name] for name in code.co_freevars if name in values}
         first = values.get(code.co_varnames[0]) if code.co_argcount else None
         is_method = isinstance(first, self.types) or (not isinstance(first, type) and is_of_users(type(first)))
