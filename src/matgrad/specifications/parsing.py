@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
@@ -103,7 +104,8 @@ def describe(thing: object, ending: str = "", without: Iterable[str] = ()) -> st
 
     Those called as in `without` are left out, and so is ``*layers``, which no specification can name.
     """
-    signature = signature_of(type(thing))
+    cls: type = type(thing)
+    signature = signature_of(cls)
     parameters = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL}
     values = {name: value for name, value in vars(thing).items() if name in {*parameters} - {*without}}
     changed = [f"{name}={value!r}" for name, value in values.items() if not _equal(value, parameters[name].default)]
@@ -151,6 +153,7 @@ def lookup(name: str, registry: Mapping[str, T], kind: str) -> T:
     raise ValueError(f"unknown {kind} {name!r}{suggestion} (known: {', '.join(registry)})")
 
 
+@cache
 def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
     """The signature of a factory; if it is a class with ``**options`` for its base, with the keywords of that."""
     signature = inspect.signature(factory)
