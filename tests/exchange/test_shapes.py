@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import torch
+from keras import layers as kl
 from torch import nn
 
 import matgrad as mg
-from matgrad.exchange import load_torch, save_torch
+from matgrad.exchange import load_torch, save_keras, save_torch
+from matgrad.exchange.keras_models import own_warnings_ignored
 
 MODELS = {
     "LeNet": ("Conv(6, 5, padding=2, act=ReLU);MaxPool(2);Conv(8, 3, act=ReLU);AvgPool(2);ReLU;Linear", "12x10x1;9;4"),
@@ -181,3 +184,71 @@ def test_what_cannot_be_exchanged_is_named(message: str):
 def test_layers_that_pytorch_lacks_are_named(layers: str, sizes: str, message: str):
     with pytest.raises(ValueError, match=message):
         mg.to_torch(mg.create_model(layers, sizes))
+
+
+# -- Keras, whose channels come last too ------------------------------------------------------------
+
+
+def outputs(model: keras.Model, X: np.ndarray) -> np.ndarray:
+    with own_warnings_ignored():
+        Y = model(X.reshape(len(X), *model.input_shape[1:]), training=False)
+        return keras.ops.convert_to_numpy(Y).reshape(len(X), -1)
+
+
+@pytest.mark.parametrize("name", ["LeNet", "sequences", "pixels"])
+def test_models_go_to_keras_and_come_back(name: str, tmp_path: Path):
+    M = model(name)
+    X = examples(M)
+    expected = M.predict(X)
+    made = mg.to_keras(M)
+    np.testing.assert_allclose(outputs(made, X), expected, atol=1e-5)
+    np.testing.assert_array_equal(mg.from_keras(made).predict(X), expected)
+    save_keras(M, tmp_path / "model.keras")
+    np.testing.assert_array_equal(mg.from_keras(tmp_path / "model.keras").predict(X), expected)
+
+
+IN_KERAS = {
+    "images": (
+        [keras.Input((10, 10, 3)), kl.Conv2D(6, 3, padding="same", activation="relu"), kl.MaxPooling2D(),
+         kl.Conv2D(4, 3, use_bias=False), kl.BatchNormalization(), kl.Flatten(), kl.Dense(5, activation="softmax")],
+        "Conv(6, 3, padding=1, act=ReLU);MaxPool(2);Conv(4, 3);Each(BatchNormalization(epsilon=0.001, momentum=0.01));"
+        "Softmax",
+    ),
+    "sequences": (
+        [keras.Input((10, 3)), kl.Conv1D(6, 3, strides=2, activation="gelu"), kl.AveragePooling1D(2), kl.Flatten(),
+         kl.Dense(5)],
+        "Conv(6, 3, stride=2, act=GELU);AvgPool(2);Linear",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_KERAS)
+def test_models_of_keras(name: str):
+    parts, expected = IN_KERAS[name]
+    theirs = keras.Sequential(parts)
+    M = mg.from_keras(theirs)
+    assert ";".join(layer.specification() for layer in M.layers) == expected
+    X = examples(M)
+    np.testing.assert_allclose(M.predict(X), outputs(theirs, X), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layers", "sizes", "message"),
+    [
+        (
+            "Conv(2, 3);MaxPool(2, padding=1);Linear",
+            "8x8x1;2",
+            r"layer 2, MaxPool\(2, padding=1\): Keras pads",
+        ),
+        ("Residual(Linear(4));Linear", "4;2", r"layer 1, Residual\(Linear\(4\)\): Keras has no such layer"),
+        ("Embedding(4, vocabulary=3);Linear", "4;2", "layer 1, Embedding.*: Keras has no such layer"),
+    ],
+)
+def test_layers_that_keras_lacks_are_named(layers: str, sizes: str, message: str):
+    with pytest.raises(ValueError, match=message):
+        mg.to_keras(mg.create_model(layers, sizes))
+
+
+def test_onnx_names_the_layer_that_it_lacks(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"layer 1, Conv\(6, 5, padding=2, act=ReLU\): ONNX has no such operator"):
+        mg.to_onnx(model("LeNet"), tmp_path / "model.onnx")

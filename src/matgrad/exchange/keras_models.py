@@ -27,14 +27,16 @@ import numpy as np
 
 from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
-from matgrad.exchange import chain
+from matgrad.exchange import chain, shapes
 from matgrad.exchange.chain import FUNCTIONS, Operation, chain_of, counterpart, model_of
+from matgrad.exchange.keras_shapes import GRIDS, Written, each, grid, number, shape_for, written
 from matgrad.foundation.files import naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers import (
     BatchNormalizationLayer,
     DropoutLayer,
+    EachLayer,
     LayerNormalizationLayer,
     RMSNormalizationLayer,
 )
@@ -59,12 +61,24 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
     import keras
 
     model = keras.Sequential([keras.Input((M.layers[0].input_size,), dtype=M.dtype)])
+    shape: shapes.Shape = ()  # of the images or tokens between two layers; () of rows
     for where, operation in chain_of(M):
         with naming(where):
-            kind, settings, *weights = counterpart(WRITERS, operation, "Keras has no such layer")(operation)
-            model.add(getattr(keras.layers, kind)(**settings, dtype=M.dtype))
-            model.layers[-1].set_weights(weights)
+            wanted = shape_for(operation, shape)
+            if wanted != shape:
+                model.add(keras.layers.Reshape(wanted) if wanted else keras.layers.Flatten())
+            for kind, settings, *weights in written(operation, _of_row):
+                model.add(getattr(keras.layers, kind)(**settings, dtype=M.dtype))
+                model.layers[-1].set_weights(weights)
+            shape = shapes.output_shape(operation) if wanted and isinstance(operation, chain.Layer) else wanted
+    if shape:
+        model.add(keras.layers.Flatten())
     return model
+
+
+def _of_row(operation: Any) -> Written:
+    """The layer of Keras for an operation on rows."""
+    return counterpart(WRITERS, operation, "Keras has no such layer")(operation)
 
 
 def _squared(x: chain.Normalize) -> Written:
@@ -82,7 +96,6 @@ def _piecewise(kind: str, setting: str, x: float) -> Written:
     return kind, {setting: x}
 
 
-Written = tuple[Any, ...]  # the class of a layer, its settings and its weights
 WRITERS: dict[type, Callable[[Any], Written]] = {
     **dict.fromkeys(
         chain.LINEAR,
@@ -193,11 +206,11 @@ def outputs_of(parts: list[Part], X: np.ndarray, model: keras.Model | None = Non
             layer.build(Y.shape)
             layer.load_own_variables({str(i): A for i, A in enumerate(part.arrays)})
             Y = layer(Y, training=False)
-            found[part.where] = keras.ops.convert_to_numpy(Y)
+            found[part.where] = keras.ops.convert_to_numpy(Y).reshape(len(X), -1)
         if model is not None:
             shape = (len(X), *model.input_shape[1:])  # a layer Flatten takes examples of any shape
             Y = model(X.reshape(shape), training=False)
-        yield "", keras.ops.convert_to_numpy(Y)
+        yield "", keras.ops.convert_to_numpy(Y).reshape(len(X), -1)
     yield from found.items()
 
 
@@ -288,9 +301,11 @@ def _parts(model: Config, place: str, arrays: Mapping[str, np.ndarray]) -> Itera
         kind, config = layer["class_name"], layer["config"]
         if kind == "InputLayer":
             shape = config["batch_shape"]
+            if len(shape) > 2 and None not in shape[1:]:  # of rows, which all models of matgrad take
+                yield Part("Reshape", {x: config[x] for x in ("name", "dtype")} | {"target_shape": shape[1:]}, [])
             continue
-        if shape is not None and len(shape) != 2 and kind not in ("Flatten", *MODELS):
-            raise ValueError(f"found inputs of shape {shape}, expected examples × features, or a layer Flatten first")
+        if shape is not None and len(shape) != 2 and kind not in ("Flatten", *MODELS) and None in shape[1:]:
+            raise ValueError(f"found inputs of shape {shape}, expected sizes that are known")
         shape = None
         part = Part(kind, config, [])
         if kind not in MODELS:
@@ -336,10 +351,26 @@ def _check_chain(config: Config, layers: list[Config]) -> None:
 
 def operations_of(parts: list[Part]) -> Iterator[tuple[str, Operation]]:
     """The operations of layers, with their places."""
+    at: shapes.Shape = ()  # of the images or tokens between two layers; () of rows
+    padding = 0
     for part in parts:
         with naming(part.where):
             part.check()
-            operations = READERS[part.kind](part)
+            if part.kind in ("Reshape", "Flatten"):
+                at = tuple(part.config["target_shape"]) if part.kind == "Reshape" else ()
+                operations: list[Any] = []
+            elif part.kind in ("ZeroPadding1D", "ZeroPadding2D"):
+                padding, operations = number("padding", part.config["padding"]), []
+            elif part.kind in GRIDS:
+                operations = grid(part, at, padding, _activation)
+                at, padding = shapes.output_shape(operations[0]), 0
+            else:
+                operations = READERS[part.kind](part)
+                if len(at) > 1:
+                    operations = [each(at, x) for x in operations]
+                    at = next((shapes.output_shape(x) for x in operations if isinstance(x, EachLayer)), at)
+            if padding and part.kind not in ("ZeroPadding1D", "ZeroPadding2D"):
+                raise ValueError("follows a layer that pads with zeros; expected a convolution or a mean after it")
         yield from ((part.where, operation) for operation in operations)
 
 
@@ -404,6 +435,7 @@ ACTIVATIONS: dict[str, Callable[[], Any]] = {
 }
 
 READERS: dict[str, Callable[[Part], list[Operation]]] = {
+    **dict.fromkeys(("Reshape", "ZeroPadding1D", "ZeroPadding2D", *GRIDS), lambda layer: []),  # see operations_of
     "Identity": lambda layer: [],
     "Flatten": lambda layer: [],
     "Normalization": _normalization,
@@ -418,7 +450,7 @@ READERS: dict[str, Callable[[Part], list[Operation]]] = {
 }
 
 EXPECTED: dict[str, dict[str, tuple[Any, ...]]] = {  # the values that settings may have, also where Keras is missing
-    "Flatten": {"data_format": (None, "channels_last")},
+    **{kind: {"data_format": (None, "channels_last")} for kind in ("Flatten", "ZeroPadding2D", *GRIDS)},
     "Normalization": {"axis": AXES},
     "Dense": {"quantization_config": (None,), "lora_rank": (None,)},
     "BatchNormalization": {"axis": AXES, "renorm": (False, None)},
