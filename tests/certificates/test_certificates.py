@@ -11,8 +11,13 @@ import pytest
 
 from matgrad.certificates.claims import certified
 from matgrad.certificates.files import INSTALL, is_installed, refused, write_certificates
+from matgrad.certificates.foreign import gradient_certificate
 from matgrad.certificates.terms import NotPrintableError
 from matgrad.certificates.theorems import Certificate, derivative_certificate
+from matgrad.index_notation.expressions import Entry, of
+from matgrad.index_notation.functions import exp as index_exp
+from matgrad.index_notation.indices import Index
+from matgrad.index_notation.sums import summed_over
 from matgrad.matrix_operations import columns_sum, elements_sum, exp, hadamard
 from matgrad.program.entries import symbols
 from matgrad.program.shapes import Size
@@ -76,6 +81,16 @@ def changed(text: str, old: str, new: str) -> str:
     assert old in lines[place], lines[place]
     lines[place] = lines[place].replace(old, new, 1)
     return "\n".join(lines)
+
+
+def test_gradients_of_foreign_code_are_printed():
+    i, k = Index("i", "N"), Index("k", "K")
+    z, g = (Entry(name, (i, k)) for name in "zg")
+    value = summed_over([i, k], of(g) * index_exp(of(z)))
+    found = gradient_certificate("Exp z", z, value, of(g) * index_exp(of(z)))
+    assert "Theorem certified : is_derive" in found.text
+    with pytest.raises(NotPrintableError):
+        gradient_certificate("Exp z", z, value, index_exp(of(z)))
 
 
 @needs_coq

@@ -45,6 +45,7 @@ EXPECTED = "expected FILE:NAME, such as losses.py:SoftCrossEntropy, then ARGUMEN
     metavar="[FILE]",
     help="Write a list of verdicts as JSON, or print it alone.",
 )
+@option("Output", "--coq", type=Writes(), metavar="FILE", help="Print what is proved as theorems for Coq.")
 @option("Output", "--sarif", type=Writes(), metavar="FILE", help="Write what is not proved as SARIF 2.1.0.")
 @latex_option
 def prove(words: tuple[str, ...], json: Path | None, sarif: Path | None, latex: Path | None, **options: Any) -> None:
@@ -60,12 +61,14 @@ def prove(words: tuple[str, ...], json: Path | None, sarif: Path | None, latex: 
     @mg.proved(z="N K", …). The exit status is 0 if everything is proved, 1 if something is refuted, with numbers that
     show it, and otherwise 2.
     """
-    verdicts = []
+    coq, verdicts = options.pop("coq"), []
     is_silent = STANDARD_OUTPUT in (json, latex)
     for claim in claimed(targets(words), **options):
         verdicts.append(claim.verdict())
         if not is_silent:
             echo(str(verdicts[-1]))
+    if coq is not None:
+        write_text(coq, theorems(verdicts), "theorems")
     if json is not None:
         write_text(json, as_json([verdict.as_json() for verdict in verdicts]) + "\n", "JSON")
     if sarif is not None:
@@ -142,3 +145,21 @@ def _pair(text: str) -> tuple[str, str]:
     if not sign or not name:
         raise ValueError(f"{text!r}: expected KERNEL=NAME")
     return name.strip(), value.strip()
+
+
+def theorems(verdicts: list[Verdict]) -> str:
+    """The certificates of what is proved."""
+    from matgrad.certificates.files import HEADER
+    from matgrad.certificates.foreign import gradient_certificate
+    from matgrad.certificates.terms import NotPrintableError
+
+    found = [HEADER]
+    for verdict in verdicts:
+        for entry, value, returned in verdict.entries():
+            try:
+                found.append(str(gradient_certificate(f"{verdict.name} {entry.name}", entry, value, returned)))
+            except NotPrintableError as error:
+                raise ValueError(f"--coq: ∂/∂{entry.name} of {verdict.name} cannot be printed: {error}") from None
+    if len(found) == 1:
+        raise ValueError("--coq: nothing is proved")
+    return "\n".join(found)

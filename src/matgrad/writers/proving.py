@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.index_notation.expressions import Expression, UndefinedError, is_equal
+from matgrad.index_notation.expressions import Expression, UndefinedError, is_equal, total
 from matgrad.index_notation.functions import not_above, without_ties
+from matgrad.index_notation.sums import summed_over
 from matgrad.inspection.settings import UnfollowedError
 from matgrad.writers import texts
 from matgrad.writers.explaining import Shown
@@ -24,12 +25,12 @@ from matgrad.writers.kinks import conventions
 from matgrad.writers.repairs import Repair
 from matgrad.writers.samples import Samples
 from matgrad.writers.sizes import QUESTIONS, DivisionError, OrderError, ShapeError, UnsupportedError
-from matgrad.writers.slots import Key, keys
+from matgrad.writers.slots import Key, indices, keys
 from matgrad.writers.specifications import Specification, specification
 from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
 from matgrad.writers.tensors import Tensor, gradient, summed_to, symbols
 from matgrad.writers.trust import Trust
-from matgrad.writers.verdicts import Formula, Place, Verdict
+from matgrad.writers.verdicts import Formula, Gradient, Place, Verdict
 
 # what code raises where it is wrong, or where symbols cannot stand for numbers
 MOST_DIVISIONS = 3  # of sizes, for one function
@@ -353,7 +354,19 @@ class Proof:
             if self.kinks:
                 self.verdict.conventions = conventions(samples, kinks)
                 lines += self.verdict.conventions
+        self.verdict.entries = self._entries
         self.end("proved")
+
+    def _entries(self) -> list[Gradient]:
+        """What is proved."""
+        pairs = [(y, y.data[k] * g.data[k]) for y, g in zip(self.outputs, self.gs, strict=True) for k in keys(y.dims)]
+        value = total(summed_over(indices(y.dims), e) for y, e in pairs)
+        found = []
+        for n, compared in self.compared.items():
+            for key, symbol in self.symbols[n].data.items():
+                (entry,) = symbol.factors()
+                found.append(Gradient(entry, value, compared.returned.data[key]))
+        return found
 
     def _explain(self, n: str, key: Key, found: Compared, shown: Shown) -> list[str | Formula]:
         """What is wrong with a gradient."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.notation import document, words
+from matgrad.index_notation.expressions import Entry, Expression
 
 STATUS = {"proved": 0, "surrogate": 0, "refuted": 1}
 Place = tuple[str, int]  # file and line
@@ -50,6 +51,14 @@ class Witness:
         return f"{sizes or 'numbers'}: ∂/∂{self.name}{place} is {self.true:.6g}, returned {self.returned:.6g}"
 
 
+class Gradient(NamedTuple):
+    """The gradient that is returned for an entry of an argument, and ⟨g, y⟩, whose derivative it is."""
+
+    entry: Entry
+    value: Expression
+    returned: Expression
+
+
 @dataclass
 class Verdict:
     """What is known of the gradients of a function."""
@@ -66,6 +75,7 @@ class Verdict:
     place: Place | None = None  # of what is wrong, or of the function
     witness: Witness | None = None
     seconds: float = 0.0
+    entries: Callable[[], list[Gradient]] = list  # what is proved, in index notation
 
     def __str__(self) -> str:
         return "\n".join([self.head, *("  " + line for line in self.details)])
@@ -109,7 +119,7 @@ class Verdict:
         own |= {"steps": [{"rule": rule} | formula._asdict() for rule, formula in self.steps]}
         own |= {"place": self.place and {"file": self.place[0], "line": self.place[1]}}
         own |= {"witness": None if self.witness is None else _listed(vars(self.witness))}
-        return vars(self) | own
+        return {name: x for name, x in vars(self).items() if name != "entries"} | own
 
 
 def latex_document(verdicts: list[Verdict]) -> str:
