@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,10 +61,15 @@ def prove(words: tuple[str, ...], json: Path | None, sarif: Path | None, latex: 
     can be several functions, each followed by its arguments. A FILE alone stands for all functions in it with
     @mg.proved(z="N K", …). The exit status is 0 if everything is proved, 1 if something is refuted, with numbers that
     show it, and otherwise 2.
+
+    Equations are proved too, in the notation of `matgrad derive` or in LaTeX, typed or in a FILE.txt or FILE.tex:
+
+        matgrad prove "Y = X @ W.T" "W: K D" "DX = DY @ W" "DW = DY.T @ X"
     """
     coq, verdicts = options.pop("coq"), []
+    claims = equations(words, _given(options)) or claimed(targets(words), **options)
     is_silent = STANDARD_OUTPUT in (json, latex)
-    for claim in claimed(targets(words), **options):
+    for claim in claims:
         verdicts.append(claim.verdict())
         if not is_silent:
             echo(str(verdicts[-1]))
@@ -82,6 +88,14 @@ def exit_status(verdicts: Sequence[Verdict]) -> int:
     """1 if something is refuted, otherwise 2 if something is not proved."""
     statuses = {verdict.status for verdict in verdicts}
     return next((n for n in (1, 2) if n in statuses), 0)
+
+
+def equations(words: Sequence[str], said: dict[str, Any]) -> list[Claim]:
+    """The claim of typed equations, or of those in a file, if the words are that."""
+    if len(words) == 1 and words[0].endswith((".txt", ".tex")):
+        return [Claim(Path(words[0]).read_text(encoding="utf-8"), said, words[0])]
+    is_typed = bool(re.match(r"[^:=]*(=|:\s)", words[0])) and not words[0].endswith(".py")
+    return [Claim("\n".join(words), said, "")] if is_typed else []
 
 
 class Target(NamedTuple):

@@ -6,7 +6,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from unittest import mock
 
 import jax
@@ -40,6 +40,12 @@ class JaxCode(Code):
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self.name, self.functions = name, list(functions)
         self.compiled: dict[str, Callable[..., Any]] = {}
+
+    def with_functions(self, functions: list[Callable[..., Any]]) -> Self:
+        """The same with other functions."""
+        found = super().with_functions(functions)
+        found.compiled = {}
+        return found
 
     def run(self, arguments: Mapping[str, Any], numeric: bool) -> JaxRun:
         """Forward."""

@@ -54,7 +54,8 @@ def prove(
     """Whether the gradients that code computes are those of its output, for all sizes.
 
     The function is a torch.autograd.Function, a torch.library.custom_op with register_autograd, a jax.custom_vjp or
-    jax.custom_jvp, or any function or module with a function `backward` of arguments and gradients. What is said of
+    jax.custom_jvp, any function or module with a function `backward` of arguments and gradients, or a text of equations
+    such as "Y = softmax(X); DX = hadamard(Y, DY - column_repeat(rows_sum(hadamard(DY, Y)), D))". What is said of
     its arguments, in `shapes` or by name, is a shape such as "N D" (docs/prove.md), or a number, which is itself. With
     `kinks`, the gradient at kinks and ties is compared with the one-sided derivatives. With `explain`,
     the derivation is in the verdict, step by step.
@@ -78,14 +79,14 @@ def prove(
     kernels = [getattr(kernel, "__name__", str(kernel)) for kernel in reference or {}]
     verdict.assumptions += [f"{name} computes what its reference does" for name in kernels]
     verdict.assumptions += [f"{q}, as was answered to the code" for q in questions]
-    verdict.place = verdict.place or place_of_function(code.functions[0])
+    verdict.place = verdict.place or place_of_function(code.functions)
     verdict.seconds = time.perf_counter() - start
     return verdict
 
 
-def place_of_function(f: Any) -> Place | None:
-    """Where a function begins."""
-    code = getattr(f, "__code__", None)
+def place_of_function(functions: Sequence[Any]) -> Place | None:
+    """Where the first function begins."""
+    code = getattr(functions[0], "__code__", None) if functions else None
     return (code.co_filename, code.co_firstlineno) if code else None
 
 
@@ -105,6 +106,10 @@ def reason(error: Exception) -> tuple[str, str]:
 
 def code_of(function: Any, backward: Callable[..., Any] | None) -> Code:
     """The code of an object, by the framework that it is of, which alone is imported."""
+    if isinstance(function, str):
+        from matgrad.writers.typed_code import TypedCode
+
+        return TypedCode(function)
     cls = function if isinstance(function, type) else type(function)
     modules = {c.__module__.partition(".")[0] for c in cls.__mro__}
     space = getattr(function, "__globals__", {}).values()
@@ -239,7 +244,8 @@ class Proof:
         with self.trust.following():
             self.model = self.code.run(self.symbols, numeric=False)
         self.outputs: list[Tensor] = self.model.outputs
-        names = ["g"] if len(self.outputs) == 1 else [f"g{n}" for n in range(1, len(self.outputs) + 1)]
+        g = self.code.gradient_name
+        names = [g] if len(self.outputs) == 1 else [f"{g}{n}" for n in range(1, len(self.outputs) + 1)]
         while set(names) & set(self.symbols):
             names = [f"d{name}" for name in names]
         self.gs = [symbols(name, y.dims) for name, y in zip(names, self.outputs, strict=True)]

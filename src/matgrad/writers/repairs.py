@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import copy
 import inspect
 import re
 import textwrap
@@ -73,10 +72,9 @@ class Repair:
         """The code with the function as it is now."""
         space = dict(self.space)
         exec(compile(ast.fix_missing_locations(self.tree), self.file, "exec"), space)
-        found = copy.copy(self.code)
-        found.functions = [*self.code.functions]
-        found.functions[self.code.backward_at or 0] = space[self.function.name]
-        return found
+        functions = [*self.code.functions]
+        functions[self.code.backward_at or 0] = space[self.function.name]
+        return self.code.with_functions(functions)
 
     def spots(self, names: Sequence[str]) -> Iterator[Spot]:
         """The expressions that these gradients may be wrong by, those of later statements first."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from unittest import mock
 
 MISSING = inspect.Parameter.empty
@@ -26,6 +27,7 @@ class Code(ABC):
     refused: tuple[str, ...] = ()  # names of what it may not
     module: Any = None  # whose attributes it depends on
     backward_at: int | None = 1  # which of the functions returns the gradients; None if none does
+    gradient_name = "g"  # of the gradient of an output
     keeps = "keepdim"  # what a sum is told to keep its dimensions
     edits = 800  # how many are tried of wrong lines, which takes a second at most
 
@@ -37,6 +39,12 @@ class Code(ABC):
     def sizes(self, shapes: Mapping[str, Any]) -> dict[str, int]:
         """The sizes that are fixed, by the names in shapes of arguments."""
         return {}
+
+    def with_functions(self, functions: list[Callable[..., Any]]) -> Self:
+        """The same with other functions."""
+        found = copy.copy(self)
+        found.functions = functions
+        return found
 
     @abstractmethod
     def run(self, arguments: Mapping[str, Any], numeric: bool) -> Run:
