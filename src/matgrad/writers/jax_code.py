@@ -34,8 +34,8 @@ class JaxCode(Code):
 
     libraries: ClassVar[Uses] = {"jax": is_followed}
     refused = ("type", "__class__", "isinstance", "issubclass")  # symbolic sizes are no numbers
-
-    keeps, edits = "keepdims", 60
+    keeps, edits = "keepdims", 40
+    is_compiled = True
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self.name, self.functions = name, list(functions)
@@ -44,7 +44,7 @@ class JaxCode(Code):
     def with_functions(self, functions: list[Callable[..., Any]]) -> Self:
         """The same with other functions."""
         found = super().with_functions(functions)
-        found.compiled = {}
+        found.compiled, found.is_compiled = {}, False  # as they run a few times only
         return found
 
     def run(self, arguments: Mapping[str, Any], numeric: bool) -> JaxRun:
@@ -112,7 +112,7 @@ class JaxRun(Run):
         def of_arrays(own: Mapping[str, Any], given: Sequence[Any]) -> Any:
             return f({n: own.get(n, fixed.get(n)) for n in self.arguments}, given)
 
-        return self.code.compiled.setdefault(key, jax.jit(of_arrays))
+        return self.code.compiled.setdefault(key, jax.jit(of_arrays) if self.code.is_compiled else of_arrays)
 
     def _sizes(self) -> dict[str, Any]:
         found = {a for x in self.arguments.values() for n in _sizes_of(x) for a in n.names}

@@ -391,11 +391,12 @@ class Proof:
             repair = Repair(self.code)
         except (OSError, TypeError, ValueError, SyntaxError):  # its source cannot be read
             return []
-        right = list[str]()
+        tensors = {n: x for n, x in self.symbols.items() if isinstance(x, Tensor)}
+        right, variables = list[str](), {**tensors, **self.model.names}
         groups = [[*wrong], *([n] for n in wrong if len(wrong) > 1)]
         for names in groups:
             factors = [wrong[n] for n in names]
-            hint = repair.factor(factors[0], self.model.names) if factors.count(factors[0]) == len(factors) else None
+            hint = repair.factor(factors[0], variables) if factors.count(factors[0]) == len(factors) else None
             if repair.finds(names, hint, samples.agreeing(names), self._proves(names), self.code.edits // len(groups)):
                 right += names
                 if len(names) == len(wrong):
