@@ -7,7 +7,7 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from matgrad.program.shapes import size_name
 from matgrad.writers.latex_equations import is_latex, translated
 from matgrad.writers.sizes import ShapeError
 from matgrad.writers.slots import index
-from matgrad.writers.subjects import Code, Run
+from matgrad.writers.subjects import Code, Run, Uses
 from matgrad.writers.tensors import Tensor
 
 SLOPES = {f"{name}_gradient": name for name in ACTIVATIONS}  # act'(Z), which is written act_gradient(Z) in Python
@@ -36,6 +36,7 @@ EXPECTED = "expected gradients after the equation of Y, such as DX = …"
 class TypedCode(Code):
     """Equations of feedforward, the last of which is that of Y, and equations of gradients: DX of X."""
 
+    libraries: ClassVar[Uses] = {}
     backward_at, gradient_name = None, "DY"
 
     def __init__(self, text: str) -> None:
