@@ -47,7 +47,7 @@ class TorchRun(Run):
         found: dict[str, Any] = {}
         token = MADE.set(self._note)
         try:
-            with self._running(), local_variables(code.functions[0], found):
+            with self._running(), contextlib.nullcontext() if numeric else local_variables(code.functions[0], found):
                 result = code.forward(self.context, self.arguments)
         finally:
             MADE.reset(token)

@@ -76,13 +76,15 @@ class InDoublePrecision(torch.overrides.TorchFunctionMode):
     """Code as if every floating-point type were double precision."""
 
     def __enter__(self) -> Any:
-        self.default = torch.get_default_dtype()
+        self.default, self.threads = torch.get_default_dtype(), torch.get_num_threads()
         torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(1)  # of a few numbers; others wait for each other
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         torch.set_default_dtype(self.default)
+        torch.set_num_threads(self.threads)
 
     def __torch_function__(self, f: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if getattr(f, "__name__", "") in ("float", "half", "bfloat16"):
