@@ -94,7 +94,7 @@ def equations(words: Sequence[str], said: dict[str, Any]) -> list[Claim]:
     """The claim of typed equations, or of those in a file, if the words are that."""
     if len(words) == 1 and words[0].endswith((".txt", ".tex")):
         return [Claim(Path(words[0]).read_text(encoding="utf-8"), said, words[0])]
-    is_typed = bool(re.match(r"[^:=]*(=|:\s)", words[0])) and not words[0].endswith(".py")
+    is_typed = bool(re.match(r"[^:=]*(=|:\s)", words[0])) and bool(re.search(r"\bY\s*=", "\n".join(words)))
     return [Claim("\n".join(words), said, "")] if is_typed else []
 
 
