@@ -151,11 +151,13 @@ def test_normalizations_of_rows_are_read(tmp_path, kind: str, opset: int):
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([node("Conv", "X W")], r"node 1 'my Conv', 'Conv': unknown operator; known: Gemm, "),
+        ([node("Erf", "X")], r"node 1 'my Erf', 'Erf': unknown operator; known: Gemm, "),
+        ([node("Conv", "X W")], "node 1 'my Conv', Conv: takes images or tokens, but the input of the graph has no"),
+        ([LINEAR, node("Conv", "Z W")], "node 2 'my Conv', Conv: takes images with channels first, but found N × 4"),
         ([LINEAR, node("Relu", "Z", "A"), node("Relu", "A")], "node 3 'my Relu', Relu: expected a linear layer just"),
         ([LINEAR, node("Gelu", "Z", approximate="tanh")], "node 2 .*: found approximate='tanh', expected 'none'"),
         ([LINEAR, node("Softmax", "Z", axis=0)], "node 2 'my Softmax', Softmax: found axis=0, expected -1 or 1"),
-        ([LINEAR, node("Mul", "Z X")], "node 2 .*: found the inputs 'Z', 'X'; expected a matrix, then 1"),
+        ([LINEAR, node("Mul", "Z X")], "node 2 .*: found the inputs 'Z', 'X'; expected F"),
         ([LINEAR, node("Relu", "X")], "node 2 .*: expected a chain of nodes, here one that takes 'Z'"),
         ([LINEAR, node("Tanh", "Z"), node("Tanh", "b", "T")], "node 3 'my Tanh', Tanh: expected a chain"),
         ([node("Gemm", "X W b", transB=1, speed=2.0)], "cannot be run on a batch"),
@@ -221,5 +223,5 @@ def test_inputs_of_other_dimensions_are_refused(tmp_path):
     proto = onnx.load(path)
     proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("X", TensorProto.FLOAT, ["N", 1, D]))
     onnx.save(proto, path)
-    with pytest.raises(ValueError, match="has 3 dimensions"):
+    with pytest.raises(ValueError, match=r"node 1 .*, Gemm: takes a matrix, but found N × 1 × 5"):
         mg.from_onnx(path)

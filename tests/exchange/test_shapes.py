@@ -247,8 +247,3 @@ def test_models_of_keras(name: str):
 def test_layers_that_keras_lacks_are_named(layers: str, sizes: str, message: str):
     with pytest.raises(ValueError, match=message):
         mg.to_keras(mg.create_model(layers, sizes))
-
-
-def test_onnx_names_the_layer_that_it_lacks(tmp_path: Path):
-    with pytest.raises(ValueError, match=r"layer 1, Conv\(6, 5, padding=2, act=ReLU\): ONNX has no such operator"):
-        mg.to_onnx(model("LeNet"), tmp_path / "model.onnx")

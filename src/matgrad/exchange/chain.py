@@ -192,7 +192,7 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
     """
     with own_generator():
         operations = list(chain)
-        M = _assembled(operations)
+        M = assembled(operations)
         if not any(layer.parameters for _, layer in M.walk()):
             raise ValueError("found no layers with weights, expected at least one")
         if len(found := sorted({X.dtype.name for X in matrices_of(M.state()).values() if X.dtype.kind == "f"})) > 1:
@@ -226,7 +226,7 @@ def _compare(
     if _agrees(M, precise, outputs.pop(""), X):
         return
     ends = {where: i for i, (where, _) in enumerate(operations, start=1)}  # the last operation of each part
-    first = {where: _assembled(operations[: ends[where]]).eval() for where in outputs if where in ends}
+    first = {where: assembled(operations[: ends[where]]).eval() for where in outputs if where in ends}
     wrong = (where for where, part in first.items() if part.layers and not _agrees(part, None, outputs[where], X))
     raise ValueError(
         f"{next(wrong, 'the model')}: for a random batch of {len(X)}, its outputs are not those of the layers that "
@@ -243,7 +243,7 @@ def _agrees(M: MultilayerPerceptron, precise: MultilayerPerceptron | None, found
     return np.shape(found) == Y.shape and np.allclose(found, Y, 0, tolerance, equal_nan=True)
 
 
-def _assembled(operations: list[tuple[str, Operation]]) -> MultilayerPerceptron:
+def assembled(operations: list[tuple[str, Operation]]) -> MultilayerPerceptron:
     """The model with these operations, of which the first ones of a model are a model too."""
     M = MultilayerPerceptron()
     size = next((n for _, operation in operations if (n := _columns(operation)) is not None), 0)

@@ -95,10 +95,11 @@ def attention(shape: Shape, heads: int, causal: bool, *projections: np.ndarray) 
     """Self-attention between the linear layers W, b of queries, keys and values and V, c of the output."""
     W, b, V, c = projections
     L, _ = shape
-    middle = (L, len(W))
+    middle = AttentionLayer((L, len(W)), heads, causal=causal)
+    middle.B = middle.B.astype(W.dtype)
     return [
         each(shape, chain.linear(W, b)),
-        AttentionLayer(middle, heads, causal=causal),
+        middle,
         each((L, len(W) // 3), chain.linear(V, c)),
     ]
 
