@@ -10,19 +10,10 @@ from types import CodeType, FrameType
 import numpy as np
 
 PACKAGE = f"{Path(__file__).parents[1]}/"
-NAMES: tuple[str, ...] = (
-    "numpy",
-    "scipy",
-    "sympy",
-    "mpmath",
-    "torch",
-    "jax",
-    "tensorflow",
-    "keras",
-    "click",
-    "_pytest",
+NAMES = (
+    *("numpy", "scipy", "sympy", "mpmath", "torch", "jax", "tensorflow", "keras", "click", "_pytest"),
+    *("jaxlib", "ml_dtypes", "opt_einsum"),  # on which JAX depends
 )
-NAMES += ("jaxlib", "ml_dtypes", "opt_einsum")  # on which JAX depends
 LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ", *(f"{Path(np.__file__).parents[1] / name}/" for name in NAMES))
 INSTALLED = ("site-packages", "dist-packages")  # may be in the folder of the standard library
 

@@ -178,11 +178,13 @@ def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:
 def check_targets(Y: Matrix, T: Matrix, loss: LossFunction | None = None) -> None:
     """Raise an error if the targets differ from the output in backend, size or dtype."""
     backend = backend_of(Y, T)
-    (N, K), (n, L) = Y.shape, T.shape
-    if loss is not None and loss.has_tokens and (N != n or K % L or K == L):
+    if loss is not None and loss.has_tokens:
+        (N, K), (n, L) = Y.shape, T.shape if len(T.shape) == 2 else (0, 0)
+        fits = N == n and L and K % L == 0 and K != L
         expected = "a label for each of L tokens, of which the output has V numbers each, N × (L·V)"
+    else:
+        fits, expected = tuple(Y.shape) == tuple(T.shape), "equal sizes"
+    if not fits:
         raise ValueError(f"the output is {size_of(Y)} and the targets are {size_of(T)}: expected {expected}")
-    if not (loss is not None and loss.has_tokens) and (N, K) != (n, L):
-        raise ValueError(f"the output is {size_of(Y)} and the targets are {size_of(T)}: expected equal sizes")
     if backend.dtype(Y) != backend.dtype(T):
         raise TypeError(f"the targets are {backend.dtype(T)} but the model is {backend.dtype(Y)}")
