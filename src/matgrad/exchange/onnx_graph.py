@@ -124,11 +124,12 @@ class Graph:
         self.found, operations = self.found[:n], self.found[n:]
         return operations
 
-    def integers(self, name: str) -> list[int]:
-        """A constant vector of integers."""
-        A = self._array(self.constants[name], "int64") if name in self.constants else np.zeros(())
-        if A.ndim != 1:
-            raise ValueError(f"found {name!r}, expected a constant vector of integers")
+    def integers(self) -> list[int]:
+        """The constant vector of integers that is the second and last input of the node."""
+        names = [*self.node.input]
+        A = self._array(self.constants[names[1]], "int64") if len(names) == 2 and names[1] in self.constants else None
+        if A is None or A.ndim != 1:
+            raise ValueError(f"found the inputs {', '.join(map(repr, names))}; expected a constant vector of integers")
         return [int(n) for n in A]
 
     def has(self, name: str, A: np.ndarray) -> bool:

@@ -268,7 +268,7 @@ def _reshaping(graph: Graph) -> None:
         if graph.node.op_type != "Flatten":
             raise ValueError("expected an input of known sizes")
     elif graph.node.op_type == "Reshape":
-        graph.layout = graph.layout.reshaped(graph.integers(graph.node.input[1]))
+        graph.layout = graph.layout.reshaped(graph.integers())
     elif graph.node.op_type == "Transpose":
         graph.layout = graph.layout.transposed(graph.attribute("perm", None))
     elif not graph.layout.is_folded:

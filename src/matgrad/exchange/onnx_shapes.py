@@ -211,12 +211,12 @@ class Layout:
 
     def reshaped(self, sizes: list[int]) -> Layout:
         """After a Reshape to these sizes."""
-        first, *rest = sizes
+        first, *rest = sizes or [0]
         D, n = self.columns.size, math.prod(rest)
         if first == 0 and not self.is_folded and rest.count(-1) == 1 and n and D % n == 0:
             first, rest[rest.index(-1)], n = -1, D // -n, D
         keeps = first == -1 or (first == 0 and not self.is_folded)
-        if keeps and n == D and min(rest) > 0:
+        if keeps and rest and n == D and min(rest) > 0:
             return Layout(self.columns.reshape(rest))
         if first == -1 and len(rest) == 1 and n > 0 and D % n == 0:
             return Layout(self.columns.reshape(-1, n), is_folded=True)
@@ -280,17 +280,18 @@ def check_axis(layout: Layout | None, axis: int) -> None:
 
 def _single(name: str, values: Any) -> int:
     """The number that a setting has along each side."""
-    if len({*values}) != 1:
-        raise ValueError(f"found {name}={[*values]}, expected one number for all sides")
-    return int(values[0])
+    if not isinstance(values, list | tuple) or len({*values}) != 1 or (n := int(values[0])) < (name != "pads"):
+        raise ValueError(f"found {name}={values}, expected one number for all sides")
+    return n
 
 
 def grid(graph: Any) -> chain.Layer:
     """A convolution or a pooling layer; the layout becomes that of its output."""
-    kind, arrays = graph.node.op_type, graph.matrices(0, 2)
+    kind = graph.node.op_type
+    arrays = graph.matrices(1, 2) if kind == "Conv" else graph.matrices(0, 0)
     shape = graph.sizes().images()
     k = len(shape) - 1
-    sides = arrays[0].shape[2:] if arrays else shape[:-1]  # by default those of the kernel, or of the whole image
+    sides = [*(arrays[0].shape[2:] if arrays else shape[:-1])]  # by default those of the kernel, or of the whole image
     size = _single("kernel_shape", graph.attribute("kernel_shape", sides))
     defaults = {"strides": k * [1], "pads": 2 * k * [0], "dilations": k * [1]}
     stride, padding, dilation = (_single(name, graph.attribute(name, x)) for name, x in defaults.items())
@@ -333,7 +334,7 @@ def _attention_of(graph: Any) -> chain.Layer:
     """Attention, which is read if its nodes are those that we write."""
     X, sizes = graph.node.input[0], graph.sizes()
     L, parts, e = sizes.tokens() if sizes.columns.ndim == 3 else (0, 0, 0)
-    heads = len(graph.integers(graph.node.input[1]))
+    heads = len(graph.integers())
     groups = (parts - heads) // 2
     nodes = [graph.node, *(node for _, node in graph.left)]
     graph.check_bytes(64 * L * (parts * e + L * heads), "attention")
