@@ -37,6 +37,7 @@ from matgrad.layers import (
     BatchNormalizationLayer,
     DropoutLayer,
     EachLayer,
+    EmbeddingLayer,
     LayerNormalizationLayer,
     RMSNormalizationLayer,
 )
@@ -70,7 +71,8 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
             for kind, settings, *weights in written(operation, _of_row):
                 model.add(getattr(keras.layers, kind)(**settings, dtype=M.dtype))
                 model.layers[-1].set_weights(weights)
-            shape = shapes.output_shape(operation) if wanted and isinstance(operation, chain.Layer) else wanted
+            has_shape = isinstance(operation, EmbeddingLayer) or (wanted and isinstance(operation, chain.Layer))
+            shape = shapes.output_shape(operation) if has_shape else wanted
     if shape:
         model.add(keras.layers.Flatten())
     return model
@@ -110,6 +112,7 @@ WRITERS: dict[type, Callable[[Any], Written]] = {
     ),
     LayerNormalizationLayer: lambda x: ("LayerNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
     RMSNormalizationLayer: lambda x: ("RMSNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
+    EmbeddingLayer: lambda x: ("Embedding", {"input_dim": x.V, "output_dim": x.size}, x.W),
     DropoutLayer: lambda x: ("Dropout", {"rate": x.dropout}),
     chain.Normalize: _squared,
     chain.Denormalize: _squared,
@@ -297,12 +300,13 @@ def _parts(model: Config, place: str, arrays: Mapping[str, np.ndarray]) -> Itera
     if model["class_name"] == "Functional":
         _check_chain(model["config"], layers)
     seen, shape = Counter[str](), None  # of the inputs, before the layer that takes them
-    for layer in layers:
+    for layer, following in zip(layers, [*layers[1:], {"class_name": ""}], strict=True):
         kind, config = layer["class_name"], layer["config"]
         if kind == "InputLayer":
-            shape = config["batch_shape"]
-            if len(shape) > 2 and None not in shape[1:]:  # of rows, which all models of matgrad take
-                yield Part("Reshape", {x: config[x] for x in ("name", "dtype")} | {"target_shape": shape[1:]}, [])
+            shape, takes_labels = config["batch_shape"], following["class_name"] == "Embedding"
+            if (len(shape) > 2 or takes_labels) and None not in shape[1:]:  # of rows, which all models of matgrad take
+                dtype = (following["config"] if takes_labels else config)["dtype"]
+                yield Part("Reshape", {"name": config["name"], "dtype": dtype, "target_shape": shape[1:]}, [])
             continue
         if shape is not None and len(shape) != 2 and kind not in ("Flatten", *MODELS) and None in shape[1:]:
             raise ValueError(f"found inputs of shape {shape}, expected sizes that are known")
@@ -364,6 +368,11 @@ def operations_of(parts: list[Part]) -> Iterator[tuple[str, Operation]]:
             elif part.kind in GRIDS:
                 operations = grid(part, at, padding, _activation)
                 at, padding = shapes.output_shape(operations[0]), 0
+            elif part.kind == "Embedding":
+                if len(at) != 1:
+                    raise ValueError("takes labels of any length: expected it after keras.Input((L,)), their number")
+                operations = [shapes.embedding(at, part.named("embeddings")["embeddings"])]
+                at = shapes.output_shape(operations[0])
             else:
                 operations = READERS[part.kind](part)
                 if len(at) > 1:
@@ -435,7 +444,9 @@ ACTIVATIONS: dict[str, Callable[[], Any]] = {
 }
 
 READERS: dict[str, Callable[[Part], list[Operation]]] = {
-    **dict.fromkeys(("Reshape", "ZeroPadding1D", "ZeroPadding2D", *GRIDS), lambda layer: []),  # see operations_of
+    **dict.fromkeys(
+        ("Reshape", "Embedding", "ZeroPadding1D", "ZeroPadding2D", *GRIDS), lambda layer: []
+    ),  # see operations_of
     "Identity": lambda layer: [],
     "Flatten": lambda layer: [],
     "Normalization": _normalization,
@@ -452,7 +463,7 @@ READERS: dict[str, Callable[[Part], list[Operation]]] = {
 EXPECTED: dict[str, dict[str, tuple[Any, ...]]] = {  # the values that settings may have, also where Keras is missing
     **{kind: {"data_format": (None, "channels_last")} for kind in ("Flatten", "ZeroPadding2D", *GRIDS)},
     "Normalization": {"axis": AXES},
-    "Dense": {"quantization_config": (None,), "lora_rank": (None,)},
+    **{kind: {"quantization_config": (None,), "lora_rank": (None,)} for kind in ("Dense", "Embedding")},
     "BatchNormalization": {"axis": AXES, "renorm": (False, None)},
     "LayerNormalization": {"axis": AXES, "rms_scaling": (False, None)},
     "RMSNormalization": {"axis": AXES},
