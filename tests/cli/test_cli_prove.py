@@ -180,7 +180,7 @@ def test_the_plugin_of_pytest(claimed):
     assert "true − returned = ((Σ_k t_ik) - 1) · g·p_ij / N" in done.stdout
     assert "Traceback" not in done.stdout
     without = pytest_run(cwd=claimed.parent)
-    assert "no tests ran" in without.stdout
+    assert without.returncode == 5, without.stdout  # pytest's for no tests
     assert "imported: False" in without.stdout
 
 

@@ -40,7 +40,8 @@ def test_brain_scale_fits_the_machine():
     ("width", "expected"), [(10, 1000), (50_000, 1000), (1_000_000, 67), (5_000_000, 13), (10**9, 1)]
 )
 def test_wide_models_are_evaluated_in_smaller_batches(width: int, expected: int):
-    M: Any = SimpleNamespace(device=None, layers=[SimpleNamespace(input_size=width, output_size=width)] * 2)
+    layer = SimpleNamespace(input_size=width, output_size=width, parts=tuple)
+    M: Any = SimpleNamespace(device=None, layers=[layer] * 2, walk=lambda: [("1", layer), ("2", layer)])
     assert evaluation_batch(M) == expected
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -96,8 +97,9 @@ class Follower:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Follow what runs while the context lasts."""
-        before = sys.gettrace()
+        """Follow what runs while the context lasts, but no callbacks of the garbage collector."""
+        before, is_collecting = sys.gettrace(), gc.isenabled()
+        gc.disable()
         sys.settrace(self._called)
         try:
             yield
@@ -106,6 +108,8 @@ class Follower:
                 self.caught.append("stops being followed")
             sys.settrace(before)
             self._raised.clear()
+            if is_collecting:
+                gc.enable()
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
