@@ -28,6 +28,6 @@ def test_the_page_has_all_proofs_of_pytorch():
 
 @pytest.mark.parametrize("name", TORCH)
 def test_pytorch_on_the_page_is_autograd(name: str):
-    space: dict = {}
+    space: dict = {"__name__": "zoo"}
     exec(zoo.torch_code(name), space)
     assert is_right(space[name], TORCH[name])

@@ -22,7 +22,7 @@ FEW = ("LayerNorm", "RotaryEmbedding", "CrossEntropy")  # whose proofs in JAX ar
 
 
 def jax_function(name: str):
-    space: dict = {}
+    space: dict = {"__name__": "zoo"}
     exec(zoo.jax_code(name), space)
     return space[name]
 
