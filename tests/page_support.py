@@ -22,14 +22,8 @@ PAGES = sorted(page.name for page in DOCS.glob("*.md"))
 
 SETUP = ("make", "pip", ".")  # commands that install
 LAUNCHERS = ("torchrun", "srun")
-ELSEWHERE = (
-    "bench",
-    "mnist",
-    "cifar",
-    "svmlight",
-    "verified.py",
-    "cuda",
-)  # arguments that need data, minutes or a GPU
+# arguments that need data, minutes or a GPU
+ELSEWHERE = ("bench", "mnist", "cifar", "svmlight", "verified.py", "cuda", "--coq")
 
 
 @dataclass

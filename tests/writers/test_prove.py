@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import random
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +44,15 @@ MISSING = {  # of each wrong function, a part of what the verdict says
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
+LONG = ("MultiHeadFromView", "CausalTriu", "HardCodedScale", "LayerNormUnbiased")
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    """The names; those of functions that take long are for slow tests."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
+
+
+@pytest.mark.parametrize("name", marked(RIGHT))
 def test_right_functions_are_proved(name: str):
     function, shapes = RIGHT[name]
     verdict = mg.prove(function, shapes)
@@ -50,7 +60,7 @@ def test_right_functions_are_proved(name: str):
     assert verdict.check().gradients, verdict
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", marked(WRONG))
 def test_wrong_functions_are_refuted(name: str):
     function, shapes = WRONG[name]
     verdict = mg.prove(function, shapes)
