@@ -253,7 +253,9 @@ def test_the_headlines_of_the_readme(gpu):
     memory = [f"{tool['memory']['training'] / 1e6:.0f} MB" for tool in (own, masked)]
     figures = [line.split(" | ")[1] for line in README.splitlines() if line.count(" | ") == 2][2:]
     on_cpu = [f"{ratio:.2f}", f"{faster:.1f} times faster, {' instead of '.join(memory)}"]
-    assert figures == [*on_cpu, *_on_a_gpu(gpu), _verdict(), _proved()]
+    certified = json.loads((DOCS / "certified.json").read_text())
+    accepted = f"{sum(certified['accepted'].values())} of {certified['proofs']}"
+    assert figures == [*on_cpu, *_on_a_gpu(gpu), _verdict(), _proved(), accepted]
 
 
 def _on_a_gpu(gpu: dict[str, Any]) -> list[str]:
