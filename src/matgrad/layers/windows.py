@@ -183,11 +183,10 @@ class ConvolutionLayer(GridLayer):
     ) -> None:
         numbers = {"channels": channels, "size": size, "stride": stride, "dilation": dilation, "groups": groups}
         _check("Conv", input_shape, **numbers, padding=padding)
-        C = input_shape[-1]
         columns = windows(input_shape, size, stride, padding, dilation)
-        support = None if groups == 1 else _groups(C, channels, columns.shape[1], groups)
+        _, Q = columns.shape
+        support = None if groups == 1 else _groups(input_shape[-1], channels, Q, groups)
         options: dict[str, Any] = {"support": support}
-        Q = columns.shape[1]
         inner = ActivationLayer(Q, channels, act, **options) if act else LinearLayer(Q, channels, **options)
         inner.within = support
         self.channels, self.size, self.stride, self.padding = channels, size, stride, padding

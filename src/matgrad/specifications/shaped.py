@@ -215,7 +215,7 @@ def create_inner(item: Any, shape: LayerShape) -> Layer:
     from matgrad.specifications.models import LAYERS  # which imports this module
 
     call = parse_call(item)
-    if call.name in SHAPED and call.name not in LAYERS:
+    if call.name in SHAPED:
         return create(item, SHAPED, "layer", shape)
     kind, D = lookup(call.name, {**LAYERS, **SHAPED, **ACTIVATIONS}, "layer"), math.prod(shape)
     if getattr(kind, "keeps_size", False):
