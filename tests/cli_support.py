@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 from click.testing import CliRunner, Result
 
@@ -16,6 +17,13 @@ from matgrad.cli import main
 from support import PATIENCE
 
 KEYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
+
+
+def command_named(name: str) -> click.Command:
+    """`matgrad NAME`."""
+    found = main.get_command(click.Context(main), name)
+    assert found is not None
+    return found
 
 
 def run(*arguments: object) -> Result:

@@ -79,7 +79,7 @@ LISTINGS = (MULTILAYER_PERCEPTRON, STOCHASTIC_GRADIENT_DESCENT, OPTIMIZER, CONST
 
 def run(listing: str, names: dict) -> dict:
     """The names after a listing has run among those of matgrad."""
-    scope = vars(mg) | {"Matrix": Matrix} | names
+    scope = {name: getattr(mg, name) for name in mg.__all__} | {"Matrix": Matrix} | names
     exec(listing, scope)
     return scope
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import matgrad as mg
-from matgrad.cli import main
+from cli_support import command_named
 from support import PATIENCE
 
 ROOT = Path(__file__).parents[1]
@@ -79,7 +79,7 @@ def test_hooks_call_commands_that_exist():
     called += re.findall(r"-m matgrad (.*)", (ROOT / "action.yml").read_text())
     assert len(called) == 3
     for words in map(str.split, called):
-        known = {option for parameter in main.commands[words[0]].params for option in parameter.opts}
+        known = {option for parameter in command_named(words[0]).params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known
 
 

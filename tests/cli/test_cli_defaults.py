@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from cli_support import arrays, run, save_blobs, succeed
-from matgrad.cli import main
+from cli_support import arrays, command_named, run, save_blobs, succeed
 from matgrad.cli.commands import GROUPS, RENAMED, Command, GroupedOption
 
 FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 2, "--batch-size", 8)
@@ -106,7 +105,7 @@ main(["evaluate", "m.npz"], standalone_mode=False)
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "predict", "program"])
 def test_help_shows_every_option_once_under_the_heading_of_its_group(command):
-    found = main.commands[command]
+    found = command_named(command)
     options = [option for option in found.params if isinstance(option, click.Option) and not option.hidden]
     without = [option.opts[0] for option in options if not isinstance(option, GroupedOption)]
     text = succeed(command, "--help")
@@ -124,7 +123,7 @@ def test_help_shows_every_option_once_under_the_heading_of_its_group(command):
 
 def test_help_is_readable():
     """On two screens, without ranges, and with the groups that people look for."""
-    options = [option for option in main.commands["train"].params if not option.hidden]
+    options = [option for option in command_named("train").params if not option.hidden]
     text = succeed("train", "--help")
     assert len(options) < 50
     assert len(text.splitlines()) <= 112
@@ -135,7 +134,7 @@ def test_help_is_readable():
 
 
 def test_an_old_spelling_names_the_new_one(tmp_path):
-    flags = {option.opts[0] for option in main.commands["train"].params}
+    flags = {option.opts[0] for option in command_named("train").params}
     file = tmp_path / "c.toml"
     for old, new in RENAMED.items():
         assert not new.startswith("--") or new.split()[0] in flags, new
@@ -143,3 +142,15 @@ def test_an_old_spelling_names_the_new_one(tmp_path):
         for arguments in () if old in flags else ((old, "1"), ("--config", file)):
             result = run("train", *arguments)
             assert (result.exit_code, f"{old} is gone: use {new}" in result.stderr) == (2, True), old
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    code = "import sys; from matgrad.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert "Check every equation" in shown
+    assert not {"matgrad.cli.train", "matgrad.program", "matgrad.layers"} & set(shown.split())
+
+
+def test_importing_matgrad_imports_what_is_asked_for():
+    code = "import sys, matgrad; print('numpy' in sys.modules, matgrad.SET.__name__, 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False SET True\n"

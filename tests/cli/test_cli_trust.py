@@ -13,14 +13,13 @@ import pytest
 from safetensors.numpy import save_file
 
 import matgrad as mg
-from cli_support import arrays, in_process_of_its_own, run, save_blobs, succeed
-from matgrad.cli import main
+from cli_support import arrays, command_named, in_process_of_its_own, run, save_blobs, succeed
 from matgrad.cli.files import FileType
 from matgrad.foundation.files import read_safetensors
 from matgrad.storage.checkpoints import DIGEST, checkpoint_files, digest_of, read_checkpoint
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 2, "--quiet")
-FILES = [str(p.name) for p in main.commands["train"].params if isinstance(p.type, FileType)]
+FILES = [str(p.name) for p in command_named("train").params if isinstance(p.type, FileType)]
 TRAP = (
     "from pathlib import Path\nPath('trap.txt').touch()\nimport matgrad as mg\nclass MineLayer(mg.LinearLayer): pass\n"
 )

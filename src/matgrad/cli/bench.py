@@ -34,7 +34,7 @@ LEAST = 0.2  # seconds of a turn
 BATCHES = 10  # that a turn repeats
 
 
-@click.command(cls=Command, short_help="Find the fastest backend and number of threads for a model.")
+@click.command(cls=Command)
 @step_options
 @option("Engine", "--backends", default=",".join(NUMERIC_BACKENDS), metavar="LIST", help="Those to try.")
 @option("Engine", "--threads", metavar="LIST", help="Those to try.  [default: 1, 2, 4 … all cores]")

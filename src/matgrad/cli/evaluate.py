@@ -24,7 +24,7 @@ from matgrad.loss_functions import default_loss
 saved_options = all_of(data_options, examples.part_option, seed_option, machine_options, plugin_option)
 
 
-@click.command(cls=Command, short_help="Measure a saved model.")
+@click.command(cls=Command)
 @click.argument("model", type=READS)
 @saved_options
 @json_option
@@ -63,7 +63,7 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
         echo(f"{name} {value:.4f}")
 
 
-@click.command(cls=Command, short_help="Write what a saved model predicts.")
+@click.command(cls=Command)
 @click.argument("model", type=READS)
 @click.argument("output", type=Writes(".csv", ".npz"))
 @saved_options

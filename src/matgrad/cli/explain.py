@@ -26,7 +26,7 @@ EXAMPLES = 6
 VERIFY = "Check the equations symbolically, which takes seconds.  [default: with --html, if SymPy is installed]"
 
 
-@click.command(cls=Command, short_help="Show every equation of a training step with its values.")
+@click.command(cls=Command)
 @click.argument("model", type=READS, required=False)
 @shared.model_options("ReLU;Linear", "4;5;3")
 @shared.data_options

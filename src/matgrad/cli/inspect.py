@@ -34,7 +34,7 @@ HELP = 'Draw the weights, as PNG files and animations: "DIR, epochs=0,5,10, shap
 picture_option = option("Output", "--pictures", type=PICTURES, metavar="DIR", help=HELP)
 
 
-@click.command(cls=Command, short_help="Show what is in an npz or safetensors file.")
+@click.command(cls=Command)
 @click.argument("file", type=READS)
 @click.option("--shapes-only", is_flag=True, help="Do not compute ranges and means.")
 @json_option
@@ -77,7 +77,7 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     echo(columns([[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]))
 
 
-@click.command(cls=Command, short_help="Show versions, backends and the machine.")
+@click.command(cls=Command)
 @json_option
 def info(as_json: bool) -> None:
     """Show versions, installed backends, and the processor's instruction sets and threads."""
@@ -105,7 +105,7 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-@click.command("pictures", cls=Command, short_help="Draw pictures of a saved model's weights.")
+@click.command("pictures", cls=Command)
 @click.argument("file", type=READS)
 @click.argument("folder", type=Writes(names=tuple(f"{name}.png" for name in FIGURES)), metavar="DIR")
 @click.option("--shape", metavar="HxW", help="Of the images, with channels if any: 32x32x3.  [default: square]")
@@ -124,7 +124,7 @@ def pictures_command(file: Path, folder: Path, shape: str | None, overwrite: boo
         echo(folder / f"{name}.png")
 
 
-@click.command(cls=Command, short_help="Convert a model from or to ONNX, Keras or PyTorch.")
+@click.command(cls=Command)
 @click.argument("source", type=READS)
 @click.argument("target", type=WRITES)
 @click.option("--sparse", is_flag=True, help="Write sparse weights to ONNX as sparse initializers.")

@@ -4,30 +4,57 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import click
 
 import matgrad
-from matgrad.cli.bench import bench
 from matgrad.cli.commands import Command, as_click_error, echo
-from matgrad.cli.evaluate import evaluate, predict
-from matgrad.cli.explain import explain
-from matgrad.cli.files import FileType
-from matgrad.cli.inspect import convert, info, inspect, pictures_command
-from matgrad.cli.program import program
-from matgrad.cli.prove import prove
-from matgrad.cli.runs import plot, runs_command
-from matgrad.cli.sample import sample
-from matgrad.cli.train import train
-from matgrad.cli.verify import check, derive, verify
-from matgrad.datasets import download
-from matgrad.foundation.writing import visible
+
+COMMANDS = {  # the function of each command, which is imported when it is asked for, and what the list says of it
+    "bench": ("bench:bench", "Find the fastest backend and number of threads for a model."),
+    "check": ("verify:check", "Compare the gradients of a model with central differences."),
+    "completion": ("main:completion", "Print the script that completes matgrad's options in SHELL."),
+    "convert": ("inspect:convert", "Convert a model from or to ONNX, Keras or PyTorch."),
+    "data": ("data:data", "Download data sets."),
+    "derive": ("verify:derive", "Derive the gradients of a feedforward, and prove them."),
+    "evaluate": ("evaluate:evaluate", "Measure a saved model."),
+    "explain": ("explain:explain", "Show every equation of a training step with its values."),
+    "info": ("inspect:info", "Show versions, backends and the machine."),
+    "inspect": ("inspect:inspect", "Show what is in an npz or safetensors file."),
+    "pictures": ("inspect:pictures_command", "Draw pictures of a saved model's weights."),
+    "plot": ("runs:plot", "Draw loss, accuracy, learning rate and time of runs."),
+    "predict": ("evaluate:predict", "Write what a saved model predicts."),
+    "program": ("program:program", "Show or save a training step, or feedforward, as equations."),
+    "prove": ("prove:prove", "Prove the gradients of PyTorch or JAX code for all sizes, or refute them."),
+    "runs": ("runs:runs_command", "List and compare runs."),
+    "sample": ("sample:sample", "Write a text with a saved model."),
+    "train": ("train:train", "Train a multilayer perceptron."),
+    "verify": ("verify:verify", "Check every equation."),
+}
 
 
 class Commands(click.Group):
-    """A group that turns the package's own errors into one line."""
+    """The group of all commands, which turns the package's own errors into one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name; None where there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        (module, function), summary = COMMANDS[cmd_name][0].split(":"), COMMANDS[cmd_name][1]
+        command: click.Command = getattr(import_module(f"matgrad.cli.{module}"), function)
+        command.short_help = summary
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; bad input ends it with exit status 2."""
@@ -52,12 +79,10 @@ class Commands(click.Group):
         return super().main(*arguments, **options)
 
 
-COMMANDS: list[click.Command] = [train, evaluate, predict, sample, explain, convert, plot, runs_command, check, verify]
-COMMANDS += [derive, prove, program, bench, inspect, pictures_command, info]
 SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 
 
-@click.group(cls=Commands, commands=COMMANDS, context_settings=SETTINGS)
+@click.group(cls=Commands, context_settings=SETTINGS)
 @click.version_option(matgrad.__version__, prog_name="matgrad")
 def main() -> None:
     """Multilayer perceptrons in batch matrix form.
@@ -67,7 +92,7 @@ def main() -> None:
     """
 
 
-@main.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script that completes matgrad's options in SHELL.
@@ -77,32 +102,3 @@ def completion(shell: str) -> None:
     from click.shell_completion import shell_complete
 
     shell_complete(main, {}, "matgrad", "_MATGRAD_COMPLETE", f"{shell}_source")
-
-
-@main.group()
-def data() -> None:
-    """Download data sets."""
-
-
-@data.command(cls=Command)
-@click.argument("name", type=click.Choice(sorted(download.SOURCES)))
-@click.argument("directory", type=FileType(), required=False)
-@click.option("--mirror", multiple=True, metavar="URL", help="Download from here instead. Repeatable.")
-@click.option("--timeout", type=click.FloatRange(0.001, 86400), default=30, show_default=True, help="How long to wait.")
-@click.option("--quiet", is_flag=True, help="Do not show progress.")
-def get(name: str, directory: Path | None, mirror: tuple[str, ...], timeout: float, quiet: bool) -> None:
-    """Download the data set NAME into DIRECTORY, which is NAME by default.
-
-    An interrupted download resumes where it stopped. Checksums are verified.
-    """
-    folder, shown, is_terminal = directory or Path(name), set(), sys.stderr.isatty()
-
-    def progress(done: int, total: int | None, file: str) -> None:
-        percent = 100 * done // total if total else 0
-        if not quiet and (file, percent) not in shown and (is_terminal or percent in (0, 100)):
-            shown.add((file, percent))
-            end = "\r" if is_terminal and percent < 100 else "\n"
-            click.echo(f"{visible(file)}  {done / 1e6:.1f} MB  {percent} %{end}", nl=False, err=True)
-
-    download.get(name, folder, mirrors=list(mirror) or None, progress=progress, timeout=timeout)
-    echo(f"{name} is in {folder}; use it with: matgrad train --{name} {folder}")

@@ -28,7 +28,7 @@ PLACEMENTS = (
 )
 
 
-@click.command(cls=Command, short_help="Show or save a training step, or feedforward, as equations.")
+@click.command(cls=Command)
 @step_options
 @option("Training", "--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")

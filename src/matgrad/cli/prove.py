@@ -21,7 +21,7 @@ from matgrad.writers.verdicts import Verdict, latex_document
 EXPECTED = "expected FILE:NAME, such as losses.py:SoftCrossEntropy, then ARGUMENT=SHAPE; or FILE.py with @mg.proved"
 
 
-@click.command(cls=Command, short_help="Prove the gradients of PyTorch or JAX code for all sizes, or refute them.")
+@click.command(cls=Command)
 @click.argument("words", nargs=-1, required=True, metavar="FILE:NAME [ARGUMENT=SHAPE]…")
 @option("Options", "--backward", metavar="NAME", help="The function with the gradients, if NAME has none of its own.")
 @option("Options", "--wrt", metavar="NAMES", help="Only these arguments, separated by commas; none may be None.")

@@ -19,7 +19,7 @@ from matgrad.runs.reading import RECORD, Run, read_run
 PLOTS, OUTPUT = ("plot.png", "plot.svg"), "The picture: a file that ends in .png or .svg. Repeatable."
 
 
-@click.command("plot", cls=Command, short_help="Draw loss, accuracy, learning rate and time of runs.")
+@click.command("plot", cls=Command)
 @click.argument("runs", type=Reads(RECORD), nargs=-1, required=True, metavar="RUN…")
 @option("Options", "--output", type=Writes(*METADATA), multiple=True, default=PLOTS, metavar="FILE", help=OUTPUT)
 def plot(runs: tuple[Path, ...], output: tuple[Path, ...]) -> None:
@@ -34,7 +34,7 @@ def plot(runs: tuple[Path, ...], output: tuple[Path, ...]) -> None:
         echo(path)
 
 
-@click.command("runs", cls=Command, short_help="List and compare runs.")
+@click.command("runs", cls=Command)
 @click.argument("folder", type=Reads(), metavar="DIR")
 @click.option("--sort", type=click.Choice(list(KEYS)), default="name", show_default=True, help="The order of the runs.")
 @json_option

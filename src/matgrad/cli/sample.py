@@ -14,7 +14,7 @@ from matgrad.cli.options import SEED, TEMPERATURE, machine_options, move
 from matgrad.foundation.machine import set_threads
 
 
-@click.command(cls=Command, short_help="Write a text with a saved model.")
+@click.command(cls=Command)
 @click.argument("model", type=READS)
 @option("Output", "--prompt", default="\n", metavar="TEXT", help="What the text begins with.")
 @option("Output", "--length", type=click.IntRange(min=0), default=500, metavar="N", help="Characters to write.")

@@ -84,7 +84,7 @@ class RankedCommand(Command):
             os._exit(shown.exit_code)  # without waiting for connections, whose other ends may be lost
 
 
-@click.command(cls=RankedCommand, short_help="Train a multilayer perceptron.")
+@click.command(cls=RankedCommand)
 @shared.model_options("ReLU;ReLU;Linear", None)
 @shared.load_option
 @shared.data_options

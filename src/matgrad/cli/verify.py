@@ -36,7 +36,7 @@ MEANING = (
 )
 
 
-@click.command(cls=Command, short_help="Check every equation.")
+@click.command(cls=Command)
 @option("Options", "--layer", multiple=True, metavar="NAME", help="Only this layer, loss, optimizer … Repeatable.")
 @option("Options", "--quick", is_flag=True, help="Only a selection, which takes seconds.")
 @option("Options", "--all-sizes", is_flag=True, help="Only prove the equations for all sizes N, D and K.")
@@ -152,7 +152,7 @@ def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
     echo("\n\n".join([columns(rows), *dict.fromkeys(messages), ""]))
 
 
-@click.command(cls=Command, short_help="Compare the gradients of a model with central differences.")
+@click.command(cls=Command)
 @click.argument("model", type=READS, required=False)
 @model_options(None, None)
 @option("Training", "--batch-size", type=COUNT, default=7, help="Number of random examples.")
@@ -194,7 +194,7 @@ def check(model: Path | None, as_json: bool, **options: Any) -> None:
         raise click.exceptions.Exit(1)
 
 
-@click.command(cls=Command, short_help="Derive the gradients of a feedforward, and prove them.")
+@click.command(cls=Command)
 @click.argument("equations", required=False)
 @option("Model", "--file", type=READS, metavar="FILE", help="Read the equations from a file.")
 @option("Model", "--layer", metavar="NAME", help="The feedforward of a layer instead: Softmax, AllReLU(0.3) …")
