@@ -19,7 +19,7 @@ PACKAGES := $(sort $(shell find src -name __init__.py))
 # Triton, whose interpreter runs the kernels for GPUs, is made for Linux. It has a folder of its own: where it and TensorFlow
 # are installed, PyTorch imports both, and LLVM ends the process
 KERNELS := $(if $(filter Linux,$(shell uname)),kernels)
-KERNEL_TESTS := $(addprefix tests/engines/test_cuda_,fused.py sparse.py step.py)
+KERNEL_TESTS := $(addprefix tests/engines/test_cuda_,fused.py sparse.py step.py) tests/writers/test_triton.py
 
 # two at a time, the longest first; one framework per process
 LANES := package core jax tensorflow symbolic pages $(KERNELS)

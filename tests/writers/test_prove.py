@@ -308,38 +308,6 @@ def test_positive_arguments_whose_rows_sum_to_1():
     assert mg.prove(function, z="N K", t="N K, > 0, Σ_K = 1").verdict == "proved"
 
 
-def kernel(x):
-    raise RuntimeError("no GPU")
-
-
-class Launched(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.empty_like(x)
-        kernel[(x.shape[0],)](x, y, BLOCK=16)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        (y,) = ctx.saved_tensors
-        return g * (1 - y * y)
-
-
-def test_references_of_kernels():
-    def reference(x, y):
-        y.copy_(torch.tanh(x))
-
-    for key in (kernel, "kernel"):
-        verdict = mg.prove(Launched, x="N D", reference={key: reference})
-        assert verdict.verdict == "proved", verdict
-        assert verdict.assumptions == ["kernel computes what its reference does"]
-    assert mg.prove(Launched, x="N D", reference={kernel: lambda x, y: y.copy_(x)}).verdict == "refuted"
-    assert mg.prove(Launched, x="N D").verdict == "refused"
-    with pytest.raises(ValueError, match="the code has no global variable"):
-        mg.prove(Launched, x="N D", reference={"kernels": reference})
-
-
 class StraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

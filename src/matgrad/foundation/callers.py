@@ -12,7 +12,7 @@ import numpy as np
 PACKAGE = f"{Path(__file__).parents[1]}/"
 NAMES = (
     *("numpy", "scipy", "sympy", "mpmath", "torch", "jax", "tensorflow", "keras", "click", "_pytest"),
-    *("jaxlib", "ml_dtypes", "opt_einsum"),  # on which JAX depends
+    *("jaxlib", "ml_dtypes", "opt_einsum", "triton"),  # on which JAX and PyTorch depend
 )
 LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ", *(f"{Path(np.__file__).parents[1] / name}/" for name in NAMES))
 INSTALLED = ("site-packages", "dist-packages")  # may be in the folder of the standard library

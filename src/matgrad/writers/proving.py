@@ -21,13 +21,14 @@ from matgrad.inspection.settings import UnfollowedError
 from matgrad.writers import texts
 from matgrad.writers.explaining import Shown
 from matgrad.writers.hypotheses import Hypothesis, SumIs, hypotheses, under
+from matgrad.writers.kernels import kernels_replaced, tested
 from matgrad.writers.kinks import conventions
 from matgrad.writers.repairs import Repair
 from matgrad.writers.samples import Samples
 from matgrad.writers.sizes import QUESTIONS, DivisionError, OrderError, ShapeError, UnsupportedError
 from matgrad.writers.slots import Key, indices, keys
 from matgrad.writers.specifications import Specification, specification
-from matgrad.writers.subjects import MISSING, Code, RefutedError, kernels_replaced
+from matgrad.writers.subjects import MISSING, Code, RefutedError
 from matgrad.writers.tensors import Tensor, gradient, summed_to, symbols
 from matgrad.writers.trust import Trust
 from matgrad.writers.verdicts import Formula, Gradient, Place, Verdict
@@ -63,12 +64,14 @@ def prove(
     start = time.perf_counter()
     code = code_of(function, backward)
     divisions = Divisions()
-    with kernels_replaced(code.functions, reference or {}), _limited(seconds):
+    with kernels_replaced(code.functions, reference or {}) as kernels, _limited(seconds):
         while True:
             proof = Proof(code, {**(shapes or {}), **more}, wrt, divisions, surrogate, kinks, explain)
             token = QUESTIONS.set([])
             try:
                 proof.try_to_run(seconds)
+                if kernels:
+                    tested(proof, kernels)
             finally:
                 questions = QUESTIONS.get()
                 QUESTIONS.reset(token)
@@ -76,8 +79,7 @@ def prove(
                 break
     verdict = proof.verdict
     verdict.assumptions += divisions.assumptions
-    kernels = [getattr(kernel, "__name__", str(kernel)) for kernel in reference or {}]
-    verdict.assumptions += [f"{name} computes what its reference does" for name in kernels]
+    verdict.assumptions += [f"{kernel.name} computes what its reference does" for kernel in kernels]
     verdict.assumptions += [f"{q}, as was answered to the code" for q in questions]
     verdict.place = verdict.place or place_of_function(code.functions)
     verdict.seconds = time.perf_counter() - start

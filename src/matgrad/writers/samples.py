@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -13,7 +14,7 @@ import numpy as np
 
 from matgrad.index_notation.expressions import Entry
 from matgrad.index_notation.values import Array
-from matgrad.writers.sizes import QUESTIONS, ShapeError, UnsupportedError
+from matgrad.writers.sizes import QUESTIONS, ShapeError, Size, UnsupportedError
 from matgrad.writers.specifications import Specification, part_values
 from matgrad.writers.subjects import Code, RefutedError, Run
 from matgrad.writers.tensors import Tensor, gradient
@@ -45,20 +46,34 @@ class Samples:
             rng.shuffle(values)
             for found in sorted(values, key=lambda v: -len(set(v))):
                 sizes = {n: int(v) for n, v in zip(self.names, found, strict=True)}
-                known = [*(q.agrees for q in QUESTIONS.get()), *(s.admits for s in self.proof.specifications.values())]
-                if all(agrees(sizes) for agrees in known):
+                if self.admits(sizes):
                     return sizes
         raise UnsupportedError("no small sizes for which the answers hold that the code was given: numbers")
 
+    def admits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the answers to the code's questions hold, and there are such arguments."""
+        known = [*(q.agrees for q in QUESTIONS.get()), *(s.admits for s in self.proof.specifications.values())]
+        return all(agrees(sizes) for agrees in known)
+
     def arguments(self, seed: int) -> tuple[dict[str, int], dict[str, Any]]:
         """Sizes and arguments."""
-        sizes, rng = self.sizes(seed), np.random.default_rng(seed)
+        sizes = self.sizes(seed)
+        return sizes, self.numbers(sizes, seed)
+
+    def numbers(self, sizes: Mapping[str, int], seed: int, change: Callable[[Array], Array] = np.asarray) -> Any:
+        """Arguments of these sizes, of which those are changed that can be any numbers."""
+        rng = np.random.default_rng(seed)
 
         def number(n: str, s: Specification) -> Any:
             x = s.sample(sizes, rng)
+            x = change(x) if not s.kind and not s.sums and not s.facts else x
             return float(x) if s.kind == ">0" and not s.dims else x
 
-        return sizes, self.proof.arguments(number)
+        return self.proof.arguments(number)
+
+    def entries(self, sizes: Mapping[str, int]) -> int:
+        """The number of entries of all arguments."""
+        return sum(math.prod(Size(d).value(sizes) for d in s.dims) for s in self.proof.specifications.values())
 
     def given(self, run: Run, seed: int) -> list[Array]:
         """Gradients of the outputs."""

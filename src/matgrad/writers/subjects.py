@@ -9,7 +9,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
-from unittest import mock
 
 MISSING = inspect.Parameter.empty
 
@@ -105,49 +104,6 @@ def by_name(f: Callable[..., Any], arguments: Mapping[str, Any], outputs: Sequen
         return dict.fromkeys(arguments) | result
     found = list(result) if isinstance(result, tuple | list) else [result]
     return dict.fromkeys(arguments) | dict(zip(arguments, found, strict=False))
-
-
-class StandIn:
-    """What is called in place of a kernel: kernel(…), kernel[grid](…) or kernel.apply(…)."""
-
-    def __init__(self, reference: Callable[..., Any]) -> None:
-        self.reference = reference
-        known = inspect.signature(reference).parameters.values()
-        self.names = None if any(p.kind is p.VAR_KEYWORD for p in known) else {p.name for p in known}
-
-    def apply(self, *args: Any, **options: Any) -> Any:
-        """The reference, with the options that it has."""
-        own = {key: x for key, x in options.items() if self.names is None or key in self.names}
-        return self.reference(*args, **own)
-
-    __call__ = apply
-
-    def __getitem__(self, grid: Any) -> StandIn:
-        return self
-
-
-References = Mapping[Any, Callable[..., Any]]
-
-
-@contextlib.contextmanager
-def kernels_replaced(functions: Sequence[Callable[..., Any]], references: References) -> Iterator[None]:
-    """While functions run, the kernels that they call, given by name, as lib.kernel too, or as such, are references."""
-    spaces = [getattr(f, "__globals__", {}) for f in functions]
-    with contextlib.ExitStack() as stack:
-        for kernel, reference in references.items():
-            new = StandIn(reference)
-            places = [(s, name) for s in spaces for name, x in s.items() if x is kernel or name == kernel]
-            for space, name in places:
-                stack.enter_context(mock.patch.dict(space, {name: new}))
-            if not places:
-                first, *path = str(kernel).split(".")
-                owner = next((s[first] for s in spaces if first in s), None)
-                if owner is None or not path:
-                    raise ValueError(f"a reference of {kernel}: the code has no global variable of this name or value")
-                for name in path[:-1]:
-                    owner = getattr(owner, name)
-                stack.enter_context(mock.patch.object(owner, path[-1], new))
-        yield
 
 
 class Context:

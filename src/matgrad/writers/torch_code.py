@@ -26,7 +26,7 @@ from matgrad.writers.subjects import (
 )
 from matgrad.writers.tensors import Tensor, lift, symbols
 from matgrad.writers.texts import is_name
-from matgrad.writers.torch_running import RANDOM, InDoublePrecision, is_followed, symbolic_code
+from matgrad.writers.torch_running import LAUNCHING, RANDOM, InDoublePrecision, is_followed, symbolic_code
 from matgrad.writers.torch_tensors import MADE, SymbolicTensor, unwrapped
 
 Arguments = Mapping[str, Any]
@@ -120,14 +120,19 @@ def to_torch(x: Any) -> Any:
     """What code gets for an argument."""
     if isinstance(x, Tensor):
         return SymbolicTensor(x)
-    return torch.tensor(x) if isinstance(x, np.ndarray | np.generic) else x
+    if isinstance(x, np.ndarray):
+        return copy.deepcopy(torch.from_numpy(x))  # its order in memory is kept
+    return torch.tensor(x) if isinstance(x, np.generic) else x
 
 
 class TorchCode(Code):
     """Code with forward(ctx, arguments) and backward(ctx, arguments, outputs, gradients)."""
 
     sums_gradients = True
-    libraries: ClassVar[Uses] = {"torch": is_followed}
+    libraries: ClassVar[Uses] = {
+        "torch": is_followed,
+        "triton": lambda name, x: name.rpartition(".")[2] in ("triton", *LAUNCHING),
+    }
     refused = ("type", "__class__", *RANDOM)
 
     def run(self, arguments: Mapping[str, Any], numeric: bool) -> TorchRun:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -33,6 +34,14 @@ def of_number(name: str) -> Callable[..., Any]:
     return lambda x: call(name, wrapped(lift(unwrapped(x))))
 
 
+class Blocks:
+    """How many blocks of a kernel there are, or how large they are, which a reference does not need."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnsupportedError(f"{name} of a number of blocks")
+
+
+LAUNCHING = ("cdiv", "next_power_of_2")  # of Triton
 REPLACED: dict[Any, dict[str, Callable[..., Any]]] = {  # by what is called with symbols or symbolic sizes
     math: {name: of_number(name) for name in ("sqrt", "log", "exp", "tanh")},
     torch: {
@@ -62,7 +71,10 @@ def symbolic_code(functions: Sequence[Callable[..., Any]] = ()) -> Iterator[None
     with contextlib.ExitStack() as stack:
         for space in (f.__globals__ for f in functions if hasattr(f, "__globals__")):
             stack.enter_context(mock.patch.dict(space, {"len": length}))
-        for module, replaced in REPLACED.items():
+        known = {**REPLACED}
+        if (triton := sys.modules.get("triton")) is not None:
+            known[triton] = {name: lambda *sizes: Blocks() for name in LAUNCHING}
+        for module, replaced in known.items():
             for name, new in replaced.items():
                 f = on_symbols(new, getattr(module, name))
                 stack.enter_context(mock.patch.object(module, name, f))

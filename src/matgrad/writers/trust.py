@@ -8,7 +8,8 @@ from typing import Any
 from matgrad.inspection.following import Follower, changed
 from matgrad.inspection.settings import Setting, settings, texts
 from matgrad.inspection.verdicts import suffixed
-from matgrad.writers.subjects import Code, Context, StandIn
+from matgrad.writers.kernels import StandIn
+from matgrad.writers.subjects import Code, Context
 
 ASKED = {  # what proofs assume if code uses attributes of tensors, by which it may decide
     "tensors are contiguous, on a CPU and in double precision": """dtype device is_cuda is_cpu is_contiguous stride

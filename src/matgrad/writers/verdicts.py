@@ -70,6 +70,7 @@ class Verdict:
     formulas: list[Formula] = field(default_factory=list)  # what these gradients are
     steps: list[Step] = field(default_factory=list)  # the derivation of these gradients, if it is asked for
     assumptions: list[str] = field(default_factory=list)
+    tested: list[str] = field(default_factory=list)  # what is known of kernels, by numbers alone
     conventions: list[str] = field(default_factory=list)  # what is returned at kinks and ties
     suggestions: list[str] = field(default_factory=list)  # lines of code that are proved
     place: Place | None = None  # of what is wrong, or of the function
@@ -91,7 +92,7 @@ class Verdict:
     def details(self) -> list[str]:
         """The other lines."""
         steps = [f"{i:3}. {rule}\n         {formula}" for i, (rule, formula) in enumerate(self.steps, 1)]
-        return [*map(str, self.lines), *(f"if {text}" for text in self.assumptions), *steps]
+        return [*map(str, self.lines), *(f"if {text}" for text in self.assumptions), *self.tested, *steps]
 
     @property
     def status(self) -> int:
@@ -107,7 +108,8 @@ class Verdict:
     @property
     def latex(self) -> str:
         """The verdict as a part of a LaTeX document."""
-        lines = [*self.lines, *([] if self.status else self.formulas), *(f"if {text}" for text in self.assumptions)]
+        said = [*(f"if {text}" for text in self.assumptions), *self.tested]
+        lines = [*self.lines, *([] if self.status else self.formulas), *said]
         lines += [part for step in self.steps for part in step]
         shown = [f"\\[\n{x.latex}\n\\]" if isinstance(x, Formula) else f"{words(x.strip())}\n" for x in lines]
         return "\n".join([rf"\section*{{{words(self.head)}}}", *shown])
