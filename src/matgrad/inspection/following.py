@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import dis
 import gc
+import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -67,7 +68,39 @@ FIXED = (  # methods of layers that proofs rely on
 )
 
 
-Instructions = list[dis.Instruction]
+class Instruction(NamedTuple):
+    """An instruction of CPython's bytecode, as version 3.11 has it, and its line."""
+
+    opname: str
+    argval: Any
+    line: int
+
+
+Instructions = list[Instruction]
+
+NEWEST = 3, 13  # the version of Python whose bytecode is known
+IDLE = {"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL", "TO_BOOL"}
+SPELLINGS = {  # those of newer versions, and those of 3.11
+    "LOAD_FAST_CHECK": "LOAD_FAST",
+    "LOAD_FAST_AND_CLEAR": "LOAD_FAST",
+    "LOAD_FROM_DICT_OR_DEREF": "LOAD_DEREF",
+    "LOAD_FROM_DICT_OR_GLOBALS": "LOAD_NAME",
+    "LOAD_SUPER_ATTR": "LOAD_ATTR",
+}
+PAIRS = {f"{x}_{y}": (x, y) for x in ("LOAD_FAST", "STORE_FAST") for y in ("LOAD_FAST", "STORE_FAST")}
+
+
+@cache
+def instructions_of(code: CodeType) -> Instructions:
+    """The bytecode of a function, in one form for all versions of Python."""
+    found, line = [], code.co_firstlineno
+    for x in dis.get_instructions(code):
+        line = (x.positions and x.positions.lineno) or line
+        if x.opname in PAIRS:  # of 3.13
+            found += [Instruction(*pair, line) for pair in zip(PAIRS[x.opname], x.argval, strict=True)]
+        elif x.opname not in IDLE:
+            found.append(Instruction(SPELLINGS.get(x.opname, x.opname), x.argval, line))
+    return found
 
 
 class Scope(NamedTuple):
@@ -137,6 +170,8 @@ class Follower:
         A constructor may do whatever stays in the settings of its object.
         """
         yield from () if of_constructor else self.caught
+        if self.scopes and sys.version_info[:2] > NEWEST:
+            yield f"runs on Python {platform.python_version()}; expected at most {'.'.join(map(str, NEWEST))}"
         for code, scope in self.scopes.items():
             for line, problem in self._problems(code, scope):
                 if not of_constructor or problem.startswith("changes"):
@@ -148,13 +183,13 @@ class Follower:
 
     def attributes(self) -> set[str]:
         """The names of the attributes that the code uses."""
-        return {str(x.argval) for code in self.scopes for x in dis.get_instructions(code) if x.opname in ATTRIBUTE}
+        return {str(x.argval) for code in self.scopes for x in instructions_of(code) if x.opname in ATTRIBUTE}
 
     def kept(self) -> Iterator[Setting]:
         """What the code refers to: variables of modules and of outer functions, and what these consist of."""
         for code, scope in self.scopes.items():
             found = {name: x for name, x in scope.free.items() if name not in ("__class__", "self")}
-            instructions = list(dis.get_instructions(code))
+            instructions = instructions_of(code)
             for i, x in enumerate(instructions):
                 if x.opname in NAME and x.argval in scope.names:
                     name, value, _ = _resolved(scope, instructions[i:])
@@ -168,14 +203,9 @@ class Follower:
 
     def _problems(self, code: CodeType, scope: Scope) -> Iterator[tuple[int, str]]:
         """What a proof cannot follow in a function, with its line."""
-        instructions, line = list(dis.get_instructions(code)), code.co_firstlineno
+        instructions = instructions_of(code)
         for i, x in enumerate(instructions):
-            line, (operation, _, kind), name, problem = (
-                x.starts_line or line,
-                x.opname.partition("_"),
-                str(x.argval),
-                "",
-            )
+            (operation, _, kind), name, problem = x.opname.partition("_"), str(x.argval), ""
             is_stored = operation in ("STORE", "DELETE")
             if x.opname in NAME:
                 problem = self._of_name(code, scope, instructions[i:])
@@ -192,7 +222,7 @@ class Follower:
             elif kind in ("ATTR", "METHOD") and (name in self.refused or _is_hidden(code, scope, instructions, i)):
                 problem = f"{'changes' if is_stored else 'uses'} the attribute {name}"
             if problem:
-                yield line, problem
+                yield x.line, problem
 
     def _of_name(self, code: CodeType, scope: Scope, instructions: Instructions) -> str:
         """What a proof cannot follow in something that the first of these instructions, or more of them, name."""
@@ -237,7 +267,6 @@ def _resolved(scope: Scope, instructions: Instructions) -> tuple[str, Any, Instr
     """What the first instructions name, such as np.exp, with its name and the instructions that follow."""
     first, *following = instructions
     name, value = first.argval, scope.names.get(first.argval, vars(builtins).get(first.argval))
-    following = [x for x in following if x.opname not in ("PUSH_NULL", "PRECALL", "CACHE")]
     while isinstance(value, ModuleType) and following and following[0].opname in ATTRIBUTE:
         attribute = following.pop(0).argval
         name, value = f"{name}.{attribute}", getattr(value, attribute, None)
@@ -249,7 +278,7 @@ def _name_of_builtin(x: Any) -> str | None:
     return next((name for name, y in vars(builtins).items() if y is x), None) if is_builtin else None
 
 
-def _is_of_library(scope: Scope, x: dis.Instruction) -> bool:
+def _is_of_library(scope: Scope, x: Instruction) -> bool:
     """Whether a name is that of a module which is not of users."""
     root = scope.names[x.argval]
     return isinstance(root, ModuleType) and is_known(root.__name__) and root.__name__ != "__main__"
@@ -262,7 +291,7 @@ def _module_of(value: Any) -> str | None:
     return getattr(value, "__module__", None) or type(getattr(value, "__self__", value)).__module__
 
 
-def _base(instructions: Instructions) -> dis.Instruction:
+def _base(instructions: Instructions) -> Instruction:
     """What is loaded for X.attribute = …, where the attribute is set now."""
     i = len(instructions) - 1
     if instructions[i].opname == "SWAP":  # X.attribute += …
@@ -270,7 +299,7 @@ def _base(instructions: Instructions) -> dis.Instruction:
     return instructions[i]
 
 
-def _is_first(code: CodeType, scope: Scope, x: dis.Instruction) -> bool:
+def _is_first(code: CodeType, scope: Scope, x: Instruction) -> bool:
     """Whether the object is loaded that a method is of."""
     return scope.is_method and x.opname == "LOAD_FAST" and x.argval == code.co_varnames[0]
 
@@ -298,12 +327,12 @@ def _is_by_name(code: CodeType, scope: Scope, following: Instructions, is_read: 
 
 def _decides(code: CodeType) -> bool:
     """Whether a function may do something or not, except by a parameter, what it is compared with, or a constant."""
-    instructions = list(dis.get_instructions(code))
+    instructions = instructions_of(code)
     changed = {x.argval for x in instructions if x.opname.startswith("STORE")}
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS)
     given = {*code.co_varnames[:count]} - changed
 
-    def is_known(x: dis.Instruction) -> bool:
+    def is_known(x: Instruction) -> bool:
         return x.opname == "LOAD_CONST" or (x.opname == "LOAD_FAST" and x.argval in given)
 
     for i, x in enumerate(instructions):
