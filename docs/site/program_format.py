@@ -1,4 +1,4 @@
-"""The tables of docs/program-format.md, by the rows of operations and examples/interpreter.py.
+"""The tables of docs/program-format.md, by the rows of operations and src/matgrad/program/interpreter.py.
 
 python docs/site/program_format.py
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from matgrad.program.operations import OPERATIONS, Notation, Operation
 
 ROOT = Path(__file__).parents[2]
-PAGE, INTERPRETER = ROOT / "docs/program-format.md", ROOT / "examples/interpreter.py"
+PAGE, INTERPRETER = ROOT / "docs/program-format.md", ROOT / "src/matgrad/program/interpreter.py"
 KINDS = {
     "source": "Given",
     "view": "Views, which have no memory of their own: repeats, transposes and rows cut in another way",
@@ -45,7 +45,8 @@ def code(name: str) -> str:
 
 def lines() -> dict[str, tuple[list[str], str]]:
     """What each operation is called with, and what it computes, in the interpreter."""
-    (table,) = (n.value for n in tree().body if isinstance(n, ast.Assign) and isinstance(n.value, ast.Dict))
+    tables = (n.value for n in tree().body if isinstance(n, ast.AnnAssign))
+    (table,) = (x for x in tables if isinstance(x, ast.Dict))
     found = {}
     for key, function in zip(table.keys, table.values, strict=True):
         assert isinstance(key, ast.Constant)

@@ -27,7 +27,7 @@ from matgrad.storage.programs import save_program
 from torch_networks import examples_of, random_network
 
 ROOT = Path(__file__).parents[2]
-FILE = ROOT / "examples/interpreter.py"
+FILE = ROOT / "src/matgrad/program/interpreter.py"
 INTERPRETER = runpy.run_path(str(FILE))
 SPARSE = {"densities": "0.4;0.5;1", "dropouts": "0.3;0;0.2", "optimizers": "Adam"}
 sys.path.insert(0, str(ROOT / "docs/site"))

@@ -15,6 +15,7 @@ from matgrad.cli.commands import Command, as_click_error, echo
 COMMANDS = {  # the function of each command, which is imported when it is asked for, and what the list says of it
     "bench": ("bench:bench", "Find the fastest backend and number of threads for a model."),
     "check": ("verify:check", "Compare the gradients of a model with central differences."),
+    "compare": ("compare:compare", "Compare the values of other kernels with those of a program."),
     "completion": ("main:completion", "Print the script that completes matgrad's options in SHELL."),
     "convert": ("inspect:convert", "Convert a model from or to ONNX, Keras or PyTorch."),
     "data": ("data:data", "Download data sets."),

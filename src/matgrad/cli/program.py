@@ -6,22 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from matgrad.cli.commands import Command, echo, echo_json, json_option, latex_option, option
+from matgrad.cli.examples import random_examples
 from matgrad.cli.files import STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import COUNT, POSITIVE, is_given, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.foundation.notation import document
 from matgrad.foundation.writing import Table
+from matgrad.layers.state import State
+from matgrad.loss_functions import LossFunction, default_loss
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program import Program
+from matgrad.program.computations import make_step
 from matgrad.program.description import as_dictionary
 from matgrad.program.passes import Equality, Shares, proved
 from matgrad.program.rules import optimized, with_separate_exchange
 from matgrad.program.schedule import executable, traffic
 from matgrad.program.sharding import AXES, data_parallel, sharded, shared_optimizer, with_optimizers
 from matgrad.program.text import Printer, program_latex
+from matgrad.storage.golden import save_golden
 from matgrad.storage.programs import save_program
 
+RATE = 0.01  # the learning rate of golden values
 PLACEMENTS = (
     "What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T "
     "and what optimizers remember.  [default: X=rows;T=rows]"
@@ -38,9 +46,10 @@ PLACEMENTS = (
 @option("Training", "--prove", "is_proved", is_flag=True, help="Prove each rewriting of the program for all sizes.")
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
 @option("Output", "--save", type=WRITES, metavar="FILE", help="Write program and weights to a safetensors file.")
+@option("Output", "--values", type=WRITES, metavar="FILE", help="Write all values of a step to a safetensors file.")
 @latex_option
 @json_option
-def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any) -> None:
+def program(as_json: bool, save: Path | None, values: Path | None, latex: Path | None, **options: Any) -> None:
     """Record a training step, or feedforward, and show it as equations in the order of execution.
 
     x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
@@ -53,7 +62,7 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     P = options["ranks"]
     conflicts = {
         "--feedforward: it is for a training step": options["feedforward"] and ("loss", "clip", "optimizers", "ranks"),
-        "--ranks: the program of a rank runs only together with the others": P is not None and ("save",),
+        "--ranks: the program of a rank runs only together with the others": P is not None and ("save", "values"),
         "--as-recorded: there is nothing to prove": options["as_recorded"] and ("is_proved",),
         "no --ranks: it says which part of a program a rank has": P is None and ("rank", "placements"),
     }
@@ -81,6 +90,8 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
         result = proved(result, equality)
     if save is not None:
         save_program(result, save, M)
+    if values is not None:
+        save_golden(result, values, *golden_inputs(M, loss, options))
     if latex is not None:
         write_text(latex, document(program_latex(result)), "LaTeX")
     if as_json:
@@ -98,6 +109,19 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
             echo(f"\n{equality}" + (f"\n{shares}" if P is not None else ""))
     if equality.unproved or (options["is_proved"] and shares.unproved):
         raise click.exceptions.Exit(1)
+
+
+def golden_inputs(M: MultilayerPerceptron, loss: LossFunction | None, options: dict[str, Any]) -> tuple[State, State]:
+    """The state after two steps, so that nothing of it is 0, and the inputs of the next."""
+    N, rng = options["batch_size"], np.random.default_rng(options["seed"])
+    X, T = (A.astype(M.dtype) for A in random_examples(M, loss or default_loss(M), N, rng))
+    state, eta = M.state(), M.scalar(RATE)
+    if loss is None:
+        return state, {"X": X}
+    step = make_step(M, loss, clip_norm=options["clip"])
+    for _ in range(2):
+        state = step(state, *(A[rng.permutation(N)] for A in (X, T)), eta)
+    return state, {"X": X, "T": T, "eta": eta}
 
 
 def _of_rank(
