@@ -78,7 +78,7 @@ def test_latex_is_a_document_of_the_same_equations(folder):
 
 
 def test_a_saved_program_is_the_one_that_is_printed(folder):
-    output = succeed("program", *SMALL, "--save", "step.safetensors", "--seed", 3)
+    output = succeed("program", *SMALL, "--save", "step.safetensors", "--seed", 3, "--open")
     program, matrices = load_program(folder / "step.safetensors")
 
     assert str(program) + "\n" == output

@@ -194,9 +194,10 @@ def test_a_sparse_model_shows_densities():
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_program_has_its_lines_with_the_equations_that_they_come_from(fused):
     program = mg.create_model("ReLU;Softmax", [3, 4, 2]).program(fused=fused)
-    (table,) = parsed(program._repr_html_()).iter("table")
+    table, opened = parsed(program._repr_html_()).iter("table")
     given, _, *printed = str(program).splitlines()
     assert len(rows(table)) == len(printed)
+    assert len(rows(opened)) == len(program.text(is_opened=True).splitlines()) - 2
     labels = {value.equation for value in program.instructions}
     for cells, line in zip(table.iter("tr"), printed, strict=True):
         name, right, label = cells

@@ -81,6 +81,18 @@ def test_shows_the_equation_with_its_source_and_verdict(open_page, small):
     assert page.locator(".matrix .size").all_text_contents()[0].startswith("4 × 3")
 
 
+def test_functions_are_named_until_they_are_opened(open_page):
+    page = open_page(explained("ReLU;Linear"))
+    page.go("DY")
+    assert page.text("#equation") == "𝖣Y=softmax(Y2)−TN"
+    page.click("#open")
+    assert page.text("#equation").startswith("U1=eY2−max(Y2)row")
+    page.keyboard.press("o")
+    assert page.text("#equation") == "𝖣Y=softmax(Y2)−TN"
+    page.go("DW1")
+    assert not page.locator("#open").is_visible()
+
+
 def test_pointing_at_an_entry_marks_its_sources_and_writes_the_arithmetic(open_page, small):
     page = open_page(small)
     page.go("Z1")

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 import matgrad as mg
 from matgrad.program import Program, Value, optimized, record_computation
 from matgrad.program.computations import make_step
+from matgrad.program.description import as_dictionary, from_dictionary
 from program_support import MEANING, block_diagonal, numbers, outputs, programs
 
 MOMENTUM = """\
 given W1 4×3, b1 1×4, W1.delta 4×3, b1.delta 1×4, W2 2×4, b2 1×2, W2.delta 2×4, b2.delta 1×2, X N×3, T N×2, η
 
 Z1        = X W1ᵀ + 1_N b1
-Y1        = Z1 ⊙ [Z1 ≥ 0]
+Y1        = relu(Z1)
 Y2        = Y1 W2ᵀ + 1_N b2
 DY        = 2·(Y2 - T) / N
 Db2       = columns_sum(DY)
@@ -39,8 +40,7 @@ SOFTMAX = """\
 given W1 4×3, b1 1×4, X N×3, T N×4, η
 
 Z1  = X W1ᵀ + 1_N b1
-t1  = exp(Z1 - rows_max(Z1) 1_4ᵀ)
-Y1  = t1 ⊙ (1/rows_sum(t1)) 1_4ᵀ
+Y1  = softmax(Z1)
 DY  = -(T ⊙ 1/(Y1 + tiny)) / N
 DZ1 = Y1 ⊙ (DY - rows_sum(DY ⊙ Y1) 1_4ᵀ)
 DW1 = DZ1ᵀ X
@@ -267,16 +267,38 @@ def test_parentheses(value: Value, expected: str):
 
 
 def test_a_temporary_name_is_not_that_of_a_matrix_that_is_kept_transposed():
-    """t1ᵀ is not the transpose of a temporary t1."""
-    kept = Value("exp", (A,), (2, 2), name="t1ᵀ", order=1)
+    """U1ᵀ is not the transpose of a temporary U1."""
+    kept = Value("exp", (A,), (2, 2), name="U1ᵀ", order=1)
     twice = of("tanh", kept)
     text = str(Program({"A": A}, {"y": of("matmul", of("transpose", twice), twice)}))
-    assert text.splitlines()[2:] == ["t1ᵀ = exp(A)", "t2  = tanh(t1ᵀ)", "y   = t2ᵀ t2"]
+    assert text.splitlines()[2:] == ["U1ᵀ = exp(A)", "V1  = tanh(U1ᵀ)", "y   = V1ᵀ V1"]
 
 
 def test_a_temporary_name_is_no_name_of_the_state():
-    """A layer may have a parameter t, which is t1 in layer 1."""
-    t = Value("input", (), (2, 2), name="1.t")
-    twice = of("exp", t)
-    text = str(Program({"1.t": t}, {"1.t": of("add", twice, twice)}))
-    assert text.splitlines()[2:] == ["t2  = exp(t1)", "t1' = t2 + t2"]
+    """A layer may have a parameter u, which is u1 in layer 1: U1 would read like it."""
+    u = Value("input", (), (2, 2), name="1.u")
+    twice = of("exp", u)
+    text = str(Program({"1.u": u}, {"1.u": of("add", twice, twice)}))
+    assert text.splitlines()[2:] == ["V1  = exp(u1)", "u1' = V1 + V1"]
+
+
+def test_functions_have_names_and_can_be_opened():
+    """The steps are softmax(Y2), the derivative of gelu, and the mean of the columns; opened, they are all there."""
+    program = mg.create_model("BatchNormalization;GELU;Linear", "3;4;2").program()
+    lines = dict(line.split(" = ", 1) for line in str(program).splitlines()[2:])
+    named = {name.strip(): line.strip() for name, line in lines.items()}
+    assert named["mu1"] == "columns_mean(X)"
+    assert named["Y2"] == "gelu(Z2)"
+    assert named["DY"] == "(softmax(Y3) - T) / N"
+    assert named["DZ2"] == "DX3 ⊙ gelu'(Z2)"
+    assert "rows_sum(T) = 1_N" in str(program).splitlines()[0]
+    opened = program.text(is_opened=True)
+    assert "exp(Y3 - rows_max(Y3) 1_2ᵀ)" in opened
+    assert "rows_sum(T) 1_2ᵀ" in opened
+    assert "softmax" not in opened
+    assert not re.search(r"\bt\d", opened)
+
+
+def test_a_program_of_a_file_has_the_steps_alone():
+    program = mg.create_model("Sigmoid;Linear", "3;4;2").program()
+    assert from_dictionary(as_dictionary(program)).text() == program.text(is_opened=True)

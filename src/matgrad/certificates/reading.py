@@ -66,7 +66,7 @@ def definition(value: Value) -> Term:
         known.append(IndexMatrix(x.shape, of(Entry(name, indices_of(x.shape))), name))
         given.append(known[-1])
     if value.operation == "call":  # f(X), or f.gradient(X)
-        f, _, method = value.name.partition(".")
+        f, _, method = value.function.partition(".")
         return Apply(f + "'" * bool(method), term_of(given[0].entry))
     if row.index is None:
         raise NotPrintableError(f"the operation {row.name}")

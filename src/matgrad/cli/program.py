@@ -45,6 +45,7 @@ PLACEMENTS = (
 @option("Training", "--placements", metavar="LIST", help=PLACEMENTS)
 @option("Training", "--prove", "is_proved", is_flag=True, help="Prove each rewriting of the program for all sizes.")
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
+@option("Output", "--open", "is_opened", is_flag=True, help="Show the steps of softmax and other named functions.")
 @option("Output", "--save", type=WRITES, metavar="FILE", help="Write program and weights to a safetensors file.")
 @option("Output", "--values", type=WRITES, metavar="FILE", help="Write all values of a step to a safetensors file.")
 @latex_option
@@ -93,11 +94,11 @@ def program(as_json: bool, save: Path | None, values: Path | None, latex: Path |
     if values is not None:
         save_golden(result, values, *golden_inputs(M, loss, options))
     if latex is not None:
-        write_text(latex, document(program_latex(result)), "LaTeX")
+        write_text(latex, document(program_latex(result, is_opened=options["is_opened"])), "LaTeX")
     if as_json:
         echo_json(as_dictionary(with_separate_exchange(result)) | ({} if P is None else {"messages": messages}))
     elif latex != STANDARD_OUTPUT:
-        echo(str(result))
+        echo(result.text(is_opened=options["is_opened"]))
         if P is not None:
             n, N = result.inputs["T"].shape[0], options["batch_size"]
             total = sum(message["bytes"] for message in messages)

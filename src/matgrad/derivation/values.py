@@ -35,7 +35,7 @@ def with_operands(value: Value, operands: tuple[Value, ...]) -> Value:
     """The same operation on other operands."""
     if not operands:
         return value
-    return SYMBOLIC.append(value.operation, operands, value.shape, name=value.name).value
+    return SYMBOLIC.append(value.operation, operands, value.shape, name=value.name, function=value.function).value
 
 
 def substituted(value: Value, known: dict[Value, Value]) -> Value:

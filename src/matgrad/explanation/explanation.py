@@ -165,19 +165,19 @@ def explain(
         named(results, equation)
     values = _separated(program, [r.key for r in results])
     program = Program(program.inputs, program.outputs | {r.key: x for r, x in zip(results, values, strict=True)})
-    writer = Writer(program, results)
+    writer = Writer(program, results, are_classes=bool((T.sum(axis=1) == 1).all()))
     judge = Judge(copy, loss, X, T, results)
     if verify:
         judge.verify(progress)
     equations = [
         Explained(
             **vars(r) | {"value": r.value if np.shape(r.value) else float(r.value)},
-            written=writer(r, x),
+            written=writer(r),
             verdict=judge(r),
         )
-        for r, x in zip(results, values, strict=True)
+        for r in results
     ]
-    symbols = {value: writer.symbol(value) for value in program.values if value in writer.latex.names}
+    symbols = {value: writer.symbol(value) for value in program.values if value in writer.opened.names}
     return Explanation(copy, loss, eta, X, T, equations, program, values, symbols)
 
 

@@ -148,7 +148,8 @@ def explained_html(e: Explained) -> str:
     w = e.written
     source = f"{_code(w.source)} &#160;{muted(w.location)}"
     verdict = muted("; ".join([e.verdict.summary, *e.verdict.details]) if e.verdict.details else "")
-    parts = [f"<b>{as_html(e.title)}</b>", _math(w.latex), _math(w.numbered), source, verdict]
+    opened = [_folded(muted("with the steps of functions"), _math(w.opened))] if w.opened else []
+    parts = [f"<b>{as_html(e.title)}</b>", _math(w.latex), _math(w.numbered), *opened, source, verdict]
     lines = "".join(f'<div style="margin:3px 0">{part}</div>' for part in parts)
     return _page(lines + matrix_html(e.value, w.symbol))
 
@@ -163,8 +164,15 @@ def verdict_html(verdict: Verdict) -> str:
 
 
 def program_html(program: Program) -> str:
-    """The inputs, and each line of a program with the equation of the layer, loss or optimizer that it is part of."""
-    printer = LatexPrinter(program)
+    """The inputs, and each line of a program with the equation of the layer, loss or optimizer that it is part of.
+
+    Below it, folded, are the steps of softmax and whatever else has a name.
+    """
+    shown, opened = (_program_table(LatexPrinter(program, is_opened=x)) for x in (False, True))
+    return _page(shown if shown == opened else shown + _folded(muted("with the steps of functions"), opened))
+
+
+def _program_table(printer: LatexPrinter) -> str:
     given = ", ".join(map(mathml, printer.given()))
     labels = chain((value.equation for value in printer.lines()), repeat(""))  # none for outputs that are copies
     pairs = zip(printer.equations(), labels, strict=False)
@@ -173,9 +181,7 @@ def program_html(program: Program) -> str:
     more = muted(f"… and {rest} more lines: print(program) shows all of them") if rest > 0 else ""
     cell = f"{PLAIN};padding:2px 6px 2px 0;text-align:left;vertical-align:baseline"
     sides = [f"{cell};{RIGHT}", cell, f"{cell};padding-left:24px;white-space:nowrap"]
-    return _page(
-        f'<div style="max-width:70em">given {given}</div>{table_html([], lines[:MOST_LINES], sides, "")}{more}'
-    )
+    return f'<div style="max-width:70em">given {given}</div>{table_html([], lines[:MOST_LINES], sides, "")}{more}'
 
 
 # -- what they share ------------------------------------------------------------------------------

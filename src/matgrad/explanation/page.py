@@ -131,6 +131,7 @@ def _step(e: Explained, index: int) -> dict[str, Any]:
         "value": index,
         "equation": mathml(w.latex, "block"),
         "numbered": mathml(w.numbered, "block"),
+        "opened": mathml(w.opened, "block") if w.opened else "",
         **{name: getattr(w, name) for name in ("text", "source", "location", "definition", "note")},
         "verdict": {**vars(e.verdict), "summary": e.verdict.summary},
     }

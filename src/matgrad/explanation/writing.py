@@ -16,7 +16,7 @@ from matgrad.inspection.latex import aligned, function_latex, layer_latex, updat
 from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
 from matgrad.program.program import Program, Value
-from matgrad.program.text import LatexPrinter, Printer
+from matgrad.program.text import LatexPrinter, Printer, named
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Written:
     symbol: str  # the value in LaTeX, with the number of its layer
     latex: str  # as the class has it: \mathsf{D}W = …
     numbered: str  # with the numbers of the layers: \mathsf{D}W_2 = …
+    opened: str  # the same with the steps of softmax and other functions that have names
     text: str  # the same in characters: DW2 = DZ2ᵀ Y1
     source: str
     location: str  # file and line
@@ -34,29 +35,30 @@ class Written:
 
 
 class Writer:
-    """Writes the results of a pass; the program is that of the pass."""
+    """Writes the results of a pass; the program is that of the pass, and its targets may be classes."""
 
-    def __init__(self, program: Program, results: list[Result]) -> None:
-        self.latex, self.text = LatexPrinter(program), Printer(program)
-        self.values = {program.outputs[r.key]: r for r in results}  # these have names
+    def __init__(self, program: Program, results: list[Result], *, are_classes: bool) -> None:
+        shown = named(program, are_classes=are_classes)
+        self.latex, self.opened, self.text = LatexPrinter(shown), LatexPrinter(program), Printer(shown)
         self.of_layer = cache(layer_latex)
-        for printer in (self.latex, self.text):
-            printer.names |= {value: r.name for value, r in self.values.items() if value.kind != "source"}
+        for printer in (self.latex, self.opened, self.text):
+            outputs = {printer.program.outputs[r.key]: r.name for r in results}  # these have names
+            printer.names |= {value: name for value, name in outputs.items() if value.kind != "source"}
 
-    def __call__(self, result: Result, value: Value) -> Written:
-        """How a result is written whose value in the program is given."""
+    def __call__(self, result: Result) -> Written:
+        """How a result is written."""
         origin, write = self._source(result)
         inherited = origin.defined_by if origin.defined_by is not origin.layer else None
-        needed = self._needed(value)
-        numbered = aligned([f"{self.symbol(x)} = {self.latex.expression(x)[0]}" for x in needed])
-        latex = numbered
+        numbered, opened = (self._lines(printer, result) for printer in (self.latex, self.opened))
+        latex = aligned(numbered)
         with suppress(Exception):  # of a user's class that cannot be recorded so
-            latex = write() if write else numbered
+            latex = write() if write else latex
         return Written(
-            symbol=self.symbol(value),
+            symbol=self.symbol(self.opened.program.outputs[result.key]),
             latex=latex,
-            numbered=numbered,
-            text="\n".join(f"{self.text.names[x]} = {self.text.expression(x)[0]}" for x in needed),
+            numbered=aligned(numbered),
+            opened=aligned(opened) if opened != numbered else "",
+            text="\n".join(self._lines(self.text, result)),
             source=origin.source,
             location=place(origin),
             definition=definition(type(result.owner)) if result.name == LOSS else "",
@@ -65,19 +67,24 @@ class Writer:
 
     def symbol(self, value: Value) -> str:
         """The name of a value in LaTeX."""
-        name = self.latex.names[value]
-        return r"\mathcal{L}" if name == LOSS else self.latex.name(name)[0]
+        return _name(self.opened, value)
 
-    def _needed(self, value: Value) -> list[Value]:
+    def _lines(self, printer: Printer, result: Result) -> list[str]:
+        """``name = expression`` for a result, after the temporary values that its line refers to by name."""
+        value = printer.program.outputs[result.key]
+        return [f"{_name(printer, x)} = {printer.expression(x)[0]}" for x in self._needed(printer, value)]
+
+    def _needed(self, printer: Printer, value: Value) -> list[Value]:
         """The value, after the temporary ones that its line refers to by name."""
+        outputs = {*printer.program.outputs.values()}
         found: dict[Value, None] = {}
 
         def visit(x: Value) -> None:
             for operand in x.operands:
-                is_known = operand.kind == "source" or operand in self.values
+                is_known = operand.kind == "source" or operand in outputs
                 if not is_known and operand not in found:
                     visit(operand)
-                    if operand in self.latex.names:
+                    if operand in printer.names:
                         found[operand] = None
 
         visit(value)
@@ -95,6 +102,12 @@ class Writer:
             return equation, lambda: self.of_layer(owner)[equation]
         method = "backpropagate" if result.phase == "backpropagate" else "feedforward"
         return assignment(cls, method, result.quantity), None
+
+
+def _name(printer: Printer, value: Value) -> str:
+    """The name of a value, as it is printed."""
+    name = printer.names[value]
+    return r"\mathcal{L}" if name == LOSS and isinstance(printer, LatexPrinter) else printer.name(name)[0]
 
 
 def definition(cls: type) -> str:

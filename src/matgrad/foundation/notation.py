@@ -44,6 +44,8 @@ FUNCTIONS = {  # that are not written with their names
     **{name: rf"\mathrm{{{name}}}" for name in ("act", "relu", "softmax")},
 }
 
+FUNCTION_LETTERS = {"sigmoid": "σ", "hyperbolic_tangent": "tanh"}  # likewise in characters
+
 
 def escape(text: str) -> str:
     """The string with TeX's special characters made printable."""
@@ -96,6 +98,11 @@ def _word(name: str) -> str:
     """A name that is not a letter, upright."""
     words = escape(name.strip("_")).replace(r"\_", r"\ ")
     return rf"\mathrm{{{words}}}"
+
+
+def function_name(cls: type) -> str:
+    """The name of the function that an activation function computes: ``leaky_relu``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", cls.__name__.removesuffix("Activation")).lower()
 
 
 def function_symbol(name: str) -> str:

@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction, relu, sigmoid
-from matgrad.foundation.notation import document, escape, function_symbol, is_power, is_word, parenthesized, symbol
+from matgrad.foundation.notation import document, escape, function_name, function_symbol, is_power, is_word, parenthesized, symbol
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
@@ -53,11 +52,9 @@ class EquationPrinter(LatexPrinter):
         return (tex := symbol(name)), "unary" if is_power(tex) else "atom"
 
     def expression(self, value: Value) -> Piece:
-        """The notation of a value, or the expression that gives it, in which a number comes first."""
+        """The notation of a value, or the expression that gives it."""
         if value.operation == "full" and value.operands[0].number == 1 and size_name(value.shape[1]) == 1:
             return f"1_{self.size(value.shape[0])}", "atom"
-        if value.operation == "hadamard" and value.operands[1].number is not None:
-            value = replace(value, operands=value.operands[::-1])
         return self.known.get(value) or super().expression(value)
 
     def line(self, name: str, value: Value) -> str:
@@ -198,8 +195,7 @@ def notation(owner: Any, method: str) -> str:
         initials = "".join(re.findall("[A-Z]", name))
         index = initials if len(initials) > 1 else name
         return (r"\nabla_Y " if method == "gradient" else "") + rf"\mathcal{{L}}_{{\mathrm{{{index}}}}}"
-    words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", type(owner).__name__.removesuffix("Activation")).lower()
-    return function_symbol(words) + ("'" if method == "gradient" else "")
+    return function_symbol(function_name(type(owner))) + ("'" if method == "gradient" else "")
 
 
 def _functions(thing: Any) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -101,7 +101,7 @@ def _entry(value: Value) -> Expression:
         n: Any = value.number
         return multiplied(map(size_of, n.factors)) if isinstance(n, Size) else exact(n)
     if value.operation == "call":  # f(X), or f.gradient(X)
-        f, _, method = value.name.partition(".")
+        f, _, method = value.function.partition(".")
         function = arbitrary(f)
         return (function.derivative if method else function)(entry_at(value.operands[0]))
     if row.name in COMPOSED:

@@ -1,7 +1,8 @@
 """Which equation of a layer, loss or optimizer computes a recorded value, and the name of the value in it.
 
 Source code is not read: a value belongs to the method that runs while it is recorded, and is called what the method's
-own variable for it is called. ``Z = super().feedforward(X)`` names what the base class calls Y.
+own variable for it is called. ``Z = super().feedforward(X)`` names what the base class calls Y. In the same way the last
+value of a call of softmax, of an activation function or of its derivative is known to be softmax(Y), say.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from matgrad import softmax_functions
+from matgrad.activation_functions import ActivationFunction
+from matgrad.foundation.notation import function_name
 from matgrad.loss_functions import LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.program import Value
@@ -20,6 +25,11 @@ from matgrad.sparse.matrix import SparseMatrix
 
 CLIP = "clip_gradients"
 PASSES = ("feedforward", "backpropagate")
+SOFTMAX = {
+    getattr(softmax_functions, f"{prefix}{name}").__code__: name
+    for prefix in ("", "stable_")
+    for name in ("softmax", "log_softmax")
+} | {softmax_functions.half_log_softmax.__code__: "half_log_softmax"}
 Method = tuple[str, Any, str]  # whose calls are looked for: the path of its layer, its object, and what it computes
 
 
@@ -30,6 +40,15 @@ def full_name(path: str, owner: object, quantity: str) -> str:
     """
     name = CLIP if quantity == CLIP else f"{type(owner).__name__}.{quantity}"
     return f"layer {path} {name}" if path else name
+
+
+@dataclass(eq=False)
+class _Call:
+    """A call of a function of one matrix, with the values that are recorded while it runs; the last is its result."""
+
+    function: str
+    argument: Any
+    values: list[Value] = field(default_factory=list)
 
 
 class Naming:
@@ -47,11 +66,14 @@ class Naming:
         self._model, self._top = model, sys._getframe(1)
         self._known: dict[FrameType, Method | None] = {}
         self._values: list[tuple[Value, list[FrameType]]] = []  # with the calls around each, base classes first
+        self._calls: dict[FrameType, _Call | None] = {}
 
     def add(self, value: Value) -> None:
         """Keep which method computes a value that is being recorded."""
         method, frames, frame = None, [], sys._getframe(1)
         while frame is not None and frame is not self._top:
+            if (call := self._call(frame)) is not None:
+                call.values.append(value)
             if frame.f_code.co_name in self._names and (own := self._method(frame)) is not None:
                 if method not in (None, own):
                     break
@@ -69,12 +91,35 @@ class Naming:
             self._known[frame] = self._methods.get((code.co_name, id(this)))
         return self._known[frame]
 
+    def _call(self, frame: FrameType) -> _Call | None:
+        """The call of a function that has a name, if a frame runs one."""
+        if frame not in self._calls:
+            code, call = frame.f_code, None
+            this, argument = (frame.f_locals.get(name) for name in (*code.co_varnames, "", "")[:2])
+            if code in SOFTMAX:
+                call = _Call(SOFTMAX[code], this)
+            elif code.co_name in ("__call__", "gradient") and isinstance(this, ActivationFunction):
+                call = _Call(function_name(type(this)) + ".gradient" * (code.co_name == "gradient"), argument)
+            self._calls[frame] = call
+        return self._calls[frame]
+
+    def _compose(self, value_of: Callable[[Any], Value | None]) -> None:
+        """Tell the result of each call of a function that it is one; of nested calls, the outermost counts."""
+        for call in sorted(filter(None, self._calls.values()), key=lambda call: len(call.values)):
+            argument, (*steps, result) = value_of(call.argument), call.values
+            if argument is not None and steps:
+                read = dict.fromkeys((argument, *(x for value in call.values for x in value.operands)))  # and parameters
+                given = (x for x in read if x not in call.values)
+                result.composed = Value("call", (*given,), result.shape, result.dtype, function=call.function)
+
     def assign(self, value_of: Callable[[Any], Value | None]) -> None:
         """Give the values their equations and names; `value_of` tells the recorded value of a variable.
 
         What a method computes on the way to a variable belongs to the equation of that variable. A value in no variable
         is called what the attribute of the layer is called that it is in.
         """
+
+        self._compose(value_of)
 
         @cache
         def variables(frame: FrameType) -> dict[Value, str]:
@@ -103,4 +148,5 @@ class Naming:
     def clear(self) -> None:
         """Let go of the calls, and of everything in their variables."""
         self._known.clear()
+        self._calls.clear()
         self._values.clear()

@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from matgrad import matrix_operations as table
-from matgrad.foundation.notation import function_symbol
+from matgrad.foundation.notation import FUNCTION_LETTERS, function_symbol
 from matgrad.index_notation.conditions import step
 from matgrad.index_notation.expressions import Expression, delta
 from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, tanh
@@ -133,10 +133,11 @@ def _function(name: str, latex: Choice | None, adjoint: Callable[..., Any]) -> O
 
 
 def _composed(
-    name: str, rule: str, adjoint: Adjoint, latex: Choice | None = None, code: Choice | None = None
-) -> Operation:
+    name: str, rule: str, adjoint: Adjoint, latex: Choice | None = None, code: Choice | None = None,
+    text: Choice | None = None,
+) -> Operation:  # fmt: skip
     """An operation of the table that is several ones of a program, and stays one in derivations."""
-    return Operation(name, rule, "other", adjoint=adjoint, latex=latex, code=code)
+    return Operation(name, rule, "other", adjoint=adjoint, latex=latex, code=code, text=text)
 
 
 def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
@@ -156,6 +157,18 @@ def _function_latex(name: str) -> str:
     f, _, method = name.partition(".")
     tex = function_symbol(f).replace("{", "{{").replace("}", "}}")
     return f"{tex}{chr(39) * bool(method)}({{0:sum}})"
+
+
+def _function_text(name: str) -> str:
+    """f(X), or f'(X) for f.gradient."""
+    f, _, method = name.partition(".")
+    return f"{FUNCTION_LETTERS.get(f, f)}{chr(39) * bool(method)}({{0:sum}})"
+
+
+def _halved(value: Value, write: Callable[[str], str], half: str) -> Notation:
+    """f(X), and f(X) / 2 for half_f, which some functions have for the sake of rounding."""
+    whole = value.function.removeprefix("half_")
+    return Notation(write(whole)) if whole == value.function else Notation(half.format(write(whole)), "unary")
 
 
 def _full(value: Value) -> Notation:
@@ -486,8 +499,9 @@ _COMPOSED_ROWS = (
     ),
     _composed("sign", "* -> *", lambda DY, Y, X: (None,), Notation(r"\mathrm{{sign}}({0:sum})")),
     _composed(  # of a function that is known by its name
-        "call", "* -> *", lambda DY, Y, X: (hadamard(DY, X.call(f"{Y.value.name}.gradient")),),
-        lambda value: Notation(_function_latex(value.name)), lambda value: Notation(f"{value.name}({{0:sum}})"),
+        "call", "* -> *", lambda DY, Y, X: (hadamard(DY, X.call(f"{Y.value.function}.gradient")),),
+        lambda value: _halved(value, _function_latex, r"\tfrac12 {}"),
+        lambda value: Notation(f"{value.function}({{0:sum}})"), lambda value: _halved(value, _function_text, "½ {}"),
     ),
 )  # fmt: skip
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ROWS}

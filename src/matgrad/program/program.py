@@ -25,7 +25,8 @@ class Value:
 
     An ``input`` has a `name`, and a ``number`` has its `number`. A ``support``, whose shape is (K, D, nnz), has a
     `name` and, unless it is bound like an input, its `support`. Everything else follows from the operands and
-    the shape. `equation` says which equation of which layer it belongs to.
+    the shape. `equation` says which equation of which layer it belongs to. `composed` is for people: the value is
+    softmax(Y), say, where programs have the steps.
     """
 
     operation: str
@@ -35,6 +36,8 @@ class Value:
     number: float | None = None
     name: str = ""
     equation: str = ""
+    function: str = ""  # that a ``call`` applies
+    composed: Value | None = None  # the same as one composed operation, of which this is the last step
     support: Support | None = None
     order: int = 0  # values are executed in this order, after their operands
 
@@ -60,14 +63,19 @@ class Value:
     def reading(self, new: Mapping[Value, Value]) -> Value:
         """The value with new operands in place of its own."""
         operands = tuple(map(new.__getitem__, self.operands))
-        return self if operands == self.operands else replace(self, operands=operands)
+        composed = self.composed
+        if composed is not None:
+            is_known = all(x in new or x.operation == "number" for x in composed.operands)
+            composed = replace(composed, operands=tuple(new.get(x, x) for x in composed.operands)) if is_known else None
+        is_same = operands == self.operands and (composed and composed.operands) == (self.composed and self.composed.operands)
+        return self if is_same else replace(self, operands=operands, composed=composed)
 
     def key(self, of: Callable[[Value], int] = id) -> tuple[Any, ...]:
         """What is equal for values that are computed in the same way; `of` gives that of an operand.
 
         In a number, N is not the number that it stands for, NaN is equal to itself, and 0.0 is not -0.0.
         """
-        name = self.name if self.operation in ("input", "support", "call") else ""
+        name = self.function or (self.name if self.operation in ("input", "support") else "")
         n = self.number
         number = None if n is None else (type(n).__name__, repr(n), str(size_name(n)))
         sizes = map(size_name, self.shape)
@@ -120,10 +128,14 @@ class Program:
         """How often every value is an operand or an output."""
         return Counter([*(x for value in self.values for x in value.operands), *self.outputs.values()])
 
-    def __str__(self) -> str:
+    def text(self, *, is_opened: bool = False) -> str:
+        """The program as equations: with names such as softmax(Y), or, if opened, with the steps that are executed."""
         from matgrad.program.text import Printer
 
-        return Printer(self).text()
+        return Printer(self, is_opened=is_opened).text()
+
+    def __str__(self) -> str:
+        return self.text()
 
     __repr__ = __str__
     _repr_html_ = deferred("matgrad.explanation.notebook", "program_html")

@@ -25,7 +25,7 @@ from matgrad.foundation.numbers import as_number
 from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
 from matgrad.program.computations import Computation
 from matgrad.program.naming import Naming
-from matgrad.program.operations import OPERATIONS, ROWS, STACKS
+from matgrad.program.operations import COMPOSED, OPERATIONS, ROWS, STACKS
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.purity import Snapshot, isolated
 from matgrad.program.shapes import BoundSize, Shape, Size, size_name
@@ -182,7 +182,7 @@ class RecordedMatrix:
 
     def call(self, function: str) -> Self:
         """f(X), for a function of which only the name is known."""
-        return self.recording.append("call", (self.value,), self.shape, self.value.dtype, name=function)
+        return self.recording.append("call", (self.value,), self.shape, self.value.dtype, function=function)
 
     # -- in place -----------------------------------------------------------------------------
     def _in_place(self, result: RecordedMatrix) -> Self:
@@ -306,6 +306,18 @@ def _with_size(operation: str, name: str) -> Callable[..., Any]:
     return lambda self, X, *others: X._record(operation, X, *others[:-1], **{name: as_number(others[-1])})
 
 
+def _composed(operation: str) -> Callable[..., Any]:
+    """The method of the backend for a composed operation, the last step of which knows that it is one."""
+
+    def method(self: Backend, X: RecordedMatrix, *others: Any) -> RecordedMatrix:
+        result: RecordedMatrix = getattr(Backend, operation)(self, X, *others)
+        Y, operands = result.value, (X.value, *(X._lift(x).value for x in others))
+        Y.composed = Value(operation, operands, Y.shape, Y.dtype)
+        return result
+
+    return method
+
+
 class RecorderBackend(Backend):
     """The table on recorded matrices; the methods below take more than matrices, the others are generated."""
 
@@ -315,6 +327,7 @@ class RecorderBackend(Backend):
     locals().update({name: recording_method(name) for name in _primitives & OPERATIONS.keys()})
     locals().update({name: _with_size(name, size) for name, size in SIZED.items()})
     locals().update({name: _on_support(name) for name in ON_SUPPORT})
+    locals().update({name: _composed(name) for name in COMPOSED.keys() - {"call"}})
 
     def full(self, value: Any, m: Any, n: Any, like: RecordedMatrix) -> Any:
         return like._lift(value, (m, n))

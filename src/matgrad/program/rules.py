@@ -212,7 +212,7 @@ def _is_transposed(value: Value) -> bool:
 
 def _transpose(value: Value, uses: Uses) -> Value | None:
     """The transpose of an operand, if it costs nothing."""
-    flipped = replace(value, shape=value.shape[::-1], name="")
+    flipped = replace(value, shape=value.shape[::-1], name="", composed=None)
     match value:
         case Value(operation="transpose", operands=(X,)):
             return X
@@ -234,7 +234,8 @@ def _flip(value: Value) -> Value:
 
 def _transposed(value: Value, result: Value) -> Value:
     """The value as the transpose of `result`."""
-    inner = replace(result, shape=value.shape[::-1], name=f"{value.name}ᵀ" if value.name else "")
+    name = f"{value.name}ᵀ" if value.name else ""
+    inner = replace(result, shape=value.shape[::-1], name=name, composed=None)
     return Value("transpose", (inner,), value.shape, value.dtype, equation=value.equation, order=value.order)
 
 
@@ -250,7 +251,7 @@ def contiguous(value: Value, uses: Uses) -> Value | None:
         is_bound = x.operation == "input" or x.kind == "collective"  # its memory is the caller's: rows are not padded
         is_turned = x.kind == "view" and not (value.operation in ONES and x.operation in STACKS)
         needs_copy = is_turned or (is_bound and x in _dense_operands(value))
-        return replace(x, operation="copy", operands=(x,), name="") if needs_copy else x
+        return replace(x, operation="copy", operands=(x,), name="", composed=None) if needs_copy else x
 
     return value.derived(value.operation, *map(readable, value.operands))
 

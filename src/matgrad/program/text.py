@@ -23,19 +23,23 @@ DEEPEST = 25  # the most operations nested in one line; a deeper value gets a li
 
 
 class Printer:
-    """Names for the values of a program, and their expressions; a subclass may write them differently."""
+    """Names for the values of a program, and their expressions; a subclass may write them differently.
+
+    Unless it `is_opened`, the program has softmax(Y) and the like in place of their steps.
+    """
 
     style: Style = "text"
     times, top, like = "·", "ᵀ", ""
     parenthesized: Callable[[str], str] = "({})".format
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, *, is_opened: bool = True) -> None:
+        self.classes = [] if is_opened else [x for x in map(_of_classes, program.values) if x is not None]
+        program = self.program = program if is_opened else named(program)
         self.names: dict[Value, str] = {}
         outputs = {value: name for name, value in program.outputs.items()}
         uses = program.uses()
         taken = {state_name(x.name).rstrip("ᵀ") for x in program.values}
-        temporary = (name for name in map("t{}".format, count(1)) if name not in taken)
+        temporary = map(f"{_free_letter(taken | {x.name for x in program.values})}{{}}".format, count(1))
         depths: dict[Value, int] = {}
         for value in program.values:
             depths[value] = 1 + max((depths[x] for x in value.operands if x not in self.names), default=0)
@@ -65,7 +69,8 @@ class Printer:
     def given(self) -> list[str]:
         """The inputs that are read, each with the set that it belongs to."""
         inputs = [x for x in self.program.values if x.operation == "input"]
-        return [self.member(x, list(map(str, map(size_name, x.shape)))) for x in inputs]
+        given = [self.member(x, list(map(str, map(size_name, x.shape)))) for x in inputs]
+        return [*given, *(f"{self.expression(x)[0]} = 1_{self.size(size_name(x.shape[0]))}" for x in self.classes[:1])]
 
     def member(self, x: Value, sizes: list[str]) -> str:
         """An input with the set that it belongs to."""
@@ -104,6 +109,8 @@ class Printer:
             return self.number(value.number)
         if value.operation == "input":
             return self.name(value.name)
+        if value.operation == "hadamard" and value.operands[1].number is not None and self.style != "code":
+            value = replace(value, operands=value.operands[::-1])  # a number comes first
         row = ROWS[value.operation]
         template, binds = row.notation(self.style, value)
         sizes = row.shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
@@ -132,6 +139,12 @@ class Printer:
         """The base of a power: an atom without a sign."""
         text = self.operand(value, "atom")
         return self.parenthesized(text) if text.startswith("-") else text
+
+
+def _free_letter(names: set[str]) -> str:
+    """A letter that begins no name of one letter and a number, whether small or large."""
+    used = {name[0].upper() for name in names if re.fullmatch(r"\w[\d.]*'*", name)}
+    return next(letter for letter in "UVGHQCAE" if letter not in used)
 
 
 class LatexPrinter(Printer):
@@ -204,6 +217,31 @@ class _Operand:
         return getattr(self.printer, mark)(self.value)
 
 
+def named(program: Program, *, are_classes: bool = True) -> Program:
+    """The program for people: softmax(Y), and whatever else is a composed operation, without its steps.
+
+    T 1 = 1 for targets of classes, so that softmax(Y) ⊙ (T 1 1ᵀ) = softmax(Y), unless `are_classes` is false.
+    """
+
+    def change(value: Value, own: Value) -> Value:
+        if are_classes and _of_classes(value) is not None:
+            return own.operands[0]
+        if own.composed is None:
+            return own
+        return replace(own.composed, name=own.name, equation=own.equation, order=own.order)
+
+    return program.mapped(change)
+
+
+def _of_classes(value: Value) -> Value | None:
+    """T 1, if the value is softmax(Y) ⊙ (T 1 1ᵀ), for targets T."""
+    match value:
+        case Value(operation="hadamard", operands=(Y, Value(operation="column_repeat", operands=(total,)))):
+            is_of_targets = total.operation == "rows_sum" and total.operands[0].name == "T"
+            return total if Y.composed and is_of_targets and total.operands[0].operation == "input" else None
+    return None
+
+
 def state_name(name: str) -> str:
     """The name that an entry of the state has in equations: W1 for '1.W', W1.delta for '1.W.delta', W3.1 for '3.1.W'.
 
@@ -223,9 +261,9 @@ def state_name(name: str) -> str:
 # -- LaTeX -------------------------------------------------------------------------------------
 
 
-def program_latex(program: Program) -> str:
+def program_latex(program: Program, *, is_opened: bool = False) -> str:
     """The inputs, and one line of an ``align*`` environment for each line of the program's text."""
-    printer = LatexPrinter(program)
+    printer = LatexPrinter(program, is_opened=is_opened)
     given = ", ".join(f"${x}$" for x in printer.given())
     lines = " \\\\\n".join(f"{name} &= {expression}" for name, expression in printer.equations())
     return f"\\allowdisplaybreaks\nGiven {given}:\n\\begin{{align*}}\n{lines}\n\\end{{align*}}"

@@ -103,7 +103,10 @@ function showEquation(current, colors) {
   const count = make("span", { className: "count", textContent: `${current.index + 1} / ${steps.length}` });
   const name = make("b", { textContent: `${phase} ${arrow}` });
   $("where").replaceChildren(name, " ", make("span", { textContent: owner }), " ", count);
-  $("equation").innerHTML = current.numbered;
+  $("equation").innerHTML = (state.isOpened && current.opened) || current.numbered;
+  $("open").hidden = !current.opened;
+  $("open").textContent = state.isOpened ? "close the functions" : "open the functions";
+  $("open").ariaExpanded = `${state.isOpened}`;
   const lengths = new Map([...colors.keys()].map((k) => [k, textOf(symbolOf(k)).length]));
   for (const k of [...colors.keys()].sort((a, b) => lengths.get(b) - lengths.get(a))) {
     paint($("equation"), symbolNodes(symbolOf(k)), colors.get(k)); // DZ before Z

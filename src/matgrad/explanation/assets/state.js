@@ -14,7 +14,7 @@ const MOST = 5000; // losses that are kept
 const program = new Program(data);
 const arithmetic = new Arithmetic(program, new Set(data.steps.map((x) => x.value)));
 const steps = data.steps.map((x, index) => ({ ...x, index }));
-const state = { step: 0, pinned: [0, 0], inputs: program.inputs, results: [], losses: [], count: 0 };
+const state = { step: 0, pinned: [0, 0], isOpened: false, inputs: program.inputs, results: [], losses: [], count: 0 };
 
 const $ = (id) => document.getElementById(id);
 const make = (name, properties) => Object.assign(document.createElement(name), properties);

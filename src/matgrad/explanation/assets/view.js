@@ -10,6 +10,12 @@ function go(step) {
   say(`Step ${state.step + 1} of ${steps.length}: ${current.text}`);
 }
 
+// the equation with the steps of softmax, of an activation function and the like, or with their names
+function toggleSteps() {
+  state.isOpened = !state.isOpened;
+  showStage(steps[state.step]);
+}
+
 // -- playing -----------------------------------------------------------------------------------
 let timer = null;
 
@@ -105,6 +111,7 @@ const KEYS = {
   p: play,
   s: () => takeSteps(1),
   d: toggleTheme,
+  o: toggleSteps,
 };
 const BUTTONS = {
   previous: KEYS.ArrowLeft,
@@ -114,6 +121,7 @@ const BUTTONS = {
   ten: () => takeSteps(10),
   reset,
   theme: toggleTheme,
+  open: toggleSteps,
 };
 
 function listen() {
