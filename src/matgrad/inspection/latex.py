@@ -20,7 +20,16 @@ import numpy as np
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction, relu, sigmoid
-from matgrad.foundation.notation import document, escape, function_name, function_symbol, is_power, is_word, parenthesized, symbol
+from matgrad.foundation.notation import (
+    document,
+    escape,
+    function_name,
+    function_symbol,
+    is_power,
+    is_word,
+    parenthesized,
+    symbol,
+)
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer

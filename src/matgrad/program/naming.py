@@ -1,8 +1,8 @@
 """Which equation of a layer, loss or optimizer computes a recorded value, and the name of the value in it.
 
 Source code is not read: a value belongs to the method that runs while it is recorded, and is called what the method's
-own variable for it is called. ``Z = super().feedforward(X)`` names what the base class calls Y. In the same way the last
-value of a call of softmax, of an activation function or of its derivative is known to be softmax(Y), say.
+own variable for it is called. ``Z = super().feedforward(X)`` names what the base class calls Y. In the same way
+the last value of a call of softmax, of an activation function or of its derivative is known to be softmax(Y), say.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
 from dataclasses import dataclass, field
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -108,7 +108,9 @@ class Naming:
         for call in sorted(filter(None, self._calls.values()), key=lambda call: len(call.values)):
             argument, (*steps, result) = value_of(call.argument), call.values
             if argument is not None and steps:
-                read = dict.fromkeys((argument, *(x for value in call.values for x in value.operands)))  # and parameters
+                read = dict.fromkeys(
+                    (argument, *(x for value in call.values for x in value.operands))
+                )  # and parameters
                 given = (x for x in read if x not in call.values)
                 result.composed = Value("call", (*given,), result.shape, result.dtype, function=call.function)
 

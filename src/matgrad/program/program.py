@@ -63,12 +63,14 @@ class Value:
     def reading(self, new: Mapping[Value, Value]) -> Value:
         """The value with new operands in place of its own."""
         operands = tuple(map(new.__getitem__, self.operands))
+        if operands == self.operands:
+            return self
         composed = self.composed
-        if composed is not None:
-            is_known = all(x in new or x.operation == "number" for x in composed.operands)
-            composed = replace(composed, operands=tuple(new.get(x, x) for x in composed.operands)) if is_known else None
-        is_same = operands == self.operands and (composed and composed.operands) == (self.composed and self.composed.operands)
-        return self if is_same else replace(self, operands=operands, composed=composed)
+        if composed is not None and all(x in new or x.operation == "number" for x in composed.operands):
+            composed = replace(composed, operands=tuple(new.get(x, x) for x in composed.operands))
+        else:
+            composed = None
+        return replace(self, operands=operands, composed=composed)
 
     def key(self, of: Callable[[Value], int] = id) -> tuple[Any, ...]:
         """What is equal for values that are computed in the same way; `of` gives that of an operand.

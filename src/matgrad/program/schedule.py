@@ -27,7 +27,8 @@ def scheduled(program: Program) -> Program:
     """
 
     def lowered(value: Value, x: Value) -> Value:
-        return x.derived("receive", replace(x, operation="send", name="", composed=None)) if x.operation == "all_reduce" else x
+        sent = replace(x, operation="send", name="", composed=None)
+        return x.derived("receive", sent) if x.operation == "all_reduce" else x
 
     program = program.mapped(lowered)
     left = program.values
