@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from matgrad.certificates.terms import NotPrintableError
-from matgrad.certificates.theorems import Certificate, derivative_certificate, equation_certificate
+from matgrad.certificates.theorems import Certificate, derivative_certificate, equation_certificate, split_if_needed
 from matgrad.index_notation.expressions import Expression, UndefinedError
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import Lemma, Subject, attempt
@@ -58,14 +60,8 @@ class _Certifier(Symbols):
             self.claimed.append(Claimed(check, found, expected))
         return check
 
-    def certificate(self, name: str, found: IndexMatrix, expected: IndexMatrix) -> Certificate:
+    def certificate(self, name: str, found: Value, expected: Value, is_split: bool) -> Certificate:
         """The certificate that two sides are equal."""
-        try:
-            return self._certificate(name, found.value, expected.value, is_split=False)
-        except NotPrintableError:
-            return self._certificate(name, found.value, expected.value, is_split=True)
-
-    def _certificate(self, name: str, found: Value, expected: Value, is_split: bool) -> Certificate:
         if expected in self.derivatives:
             return derivative_certificate(name, *self.derivatives[expected], found, is_split)
         operands = [x for x in expected.operands if x in self.derivatives]
@@ -74,7 +70,7 @@ class _Certifier(Symbols):
             mean = SYMBOLIC.matrix(value) / SYMBOLIC.matrix(expected.operands[1])
             return derivative_certificate(name, mean.value, symbol, found, is_split)
         if found in self.derivatives:
-            return self._certificate(name, expected, found, is_split)
+            return self.certificate(name, expected, found, is_split)
         if operands or any(x in self.derivatives for x in found.operands):
             raise NotPrintableError("a derivative in an expression")
         return equation_certificate(name, found, expected, is_split)
@@ -82,12 +78,12 @@ class _Certifier(Symbols):
 
 def certified(only: tuple[str, ...] = ()) -> Iterator[Certified]:
     """Every proved equation of what is selected by name, with its certificates."""
-    taken: set[str] = set()
+    taken: Counter[str] = Counter()
     for case in cases(only, judges=[ALL_SIZES]):
         yield from _of_case(case, taken)
 
 
-def _of_case(case: Case, taken: set[str]) -> Iterator[Certified]:
+def _of_case(case: Case, taken: Counter[str]) -> Iterator[Certified]:
     checks = [check for check in case.run() if check.ok and not check.note]
     if isinstance(case.subject.thing, Lemma):
         yield from (_of_lemma(case.subject.thing, check, taken) for check in checks[:1])
@@ -114,24 +110,24 @@ def ones_of(check: Check) -> frozenset[str]:
     return frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
 
 
-def _of_lemma(lemma: Lemma, check: Check, taken: set[str]) -> Certified:
+def _of_lemma(lemma: Lemma, check: Check, taken: Counter[str]) -> Certified:
     a = _Certifier(frozenset(), "positive")
     steps = [(f"{lemma.name}, step {n}", x.left, x.right) for n, x in enumerate(lemma.steps(a), 1)]
     return _attempted(check, a, steps, taken)
 
 
 def _attempted(
-    check: Check, a: _Certifier, sides: Iterable[tuple[str, IndexMatrix, IndexMatrix]], taken: set[str]
+    check: Check, a: _Certifier, sides: Iterable[tuple[str, IndexMatrix, IndexMatrix]], taken: Counter[str]
 ) -> Certified:
     found = []
     try:
         for name, left, right in sides:
-            certificate = a.certificate(f"{name}, {check.sizes}", left, right)
+            make = partial(a.certificate, f"{name}, {check.sizes}", left.value, right.value)
+            certificate = split_if_needed(make)
             certificate.owner = re.sub(r"\W+", "_", check.name.partition(".")[0])
-            number = 1 + sum(x.partition("__")[0] == certificate.name for x in taken)
-            if number > 1:
+            taken[certificate.name] += 1
+            if (number := taken[certificate.name]) > 1:
                 certificate.name += f"__{number}"
-            taken.add(certificate.name)
             found.append(certificate)
     except (NotPrintableError, UndefinedError) as error:
         return Certified(check, [], str(error))

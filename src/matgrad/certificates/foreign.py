@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
-from matgrad.certificates.terms import NotPrintableError
-from matgrad.certificates.theorems import Certificate, derivative_certificate
+from matgrad.certificates.theorems import Certificate, derivative_certificate, split_if_needed
 from matgrad.index_notation.expressions import Entry, Expression, of
 from matgrad.index_notation.indices import FIRST, Index
 from matgrad.program.entries import IndexMatrix, indices_of
@@ -19,14 +19,7 @@ def gradient_certificate(name: str, entry: Entry, value: Expression, returned: E
     own: tuple[Index, ...] = tuple(part for i in indices_of(shape) if i != FIRST for part in i.parts)
     symbol = IndexMatrix(shape, of(entry.at(*own)))
     claimed = IndexMatrix(shape, returned.substituted(dict(zip(entry.indices, own, strict=True))))
-    total, found = IndexMatrix((), value), None
-    for is_split in (False, True):
-        try:
-            found = derivative_certificate(name, total.value, symbol.value, claimed.value, is_split)
-            break
-        except NotPrintableError:
-            if is_split:
-                raise
-    assert found
+    total = IndexMatrix((), value)
+    found = split_if_needed(partial(derivative_certificate, name, total.value, symbol.value, claimed.value))
     found.owner = re.sub(r"\W+", "_", name)
     return found

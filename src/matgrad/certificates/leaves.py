@@ -35,9 +35,13 @@ class Definition:
     body: Apply
     depends: bool  # on the variable
 
+    def put(self, x: Term, indices: Indices) -> Term:
+        """A term in its parameters, at some indices."""
+        return substituted(x, dict(zip(self.parameters, indices, strict=True)))
+
     def at(self, indices: Indices) -> Term:
         """What it stands for at some indices."""
-        return substituted(self.body, dict(zip(self.parameters, indices, strict=True)))
+        return self.put(self.body, indices)
 
 
 @dataclass

@@ -46,7 +46,7 @@ class Proof:
         self.lines: list[str] = []
         self.hypotheses: list[str] = []
         self.defined: set[str] = set()
-        self.tangents: dict[str, tuple[Term | None, str]] = {}
+        self.tangents: dict[str, Term | None] = {}
         self.representatives: dict[str, tuple[Definition, Indices]] = {}  # with the order of parameters in their keys
         self.replaced: dict[str, Term] = {}
         self.unfolding: list[str] = []
@@ -70,9 +70,11 @@ class Proof:
             words.append(f"({' '.join(i.name for i in d.parameters)} : nat)")
         return " ".join(words)
 
-    def unfold(self) -> str:
-        """The tactic that puts all definitions in."""
-        return f"unfold {', '.join(reversed(self.unfolding))}; " if self.unfolding else ""
+    def unfold(self, *terms: Term) -> str:
+        """The tactic that puts in the definitions of terms, but not of those inside them; by default all."""
+        own = {d.name for d in leaves_of(*terms)}
+        names = [name for name in reversed(self.unfolding) if not terms or name in own]
+        return f"unfold {', '.join(names)}; " if names else ""
 
     def mentioned(self) -> list[Term]:
         """What definitions stand for, in full."""
@@ -86,11 +88,9 @@ class Proof:
                 deltas: list[Term] = [Equal(i, j) for i, j in zip(indices, self.variable.indices, strict=True)]
                 return multiplied(deltas), f"apply d_put{len(indices)}" if indices else "apply d_id"
             case Leaf(definition, indices) if definition.depends:
-                slope, _ = self.tangent_of(definition)
-                if slope is None:
-                    return None, ""
-                at = dict(zip(definition.parameters, indices, strict=True))
-                return substituted(slope, at), f"apply {definition.name}_d; assumption"
+                slope = self.tangent_of(definition)
+                found = None if slope is None else definition.put(slope, indices)
+                return found, f"apply {definition.name}_d; assumption"
             case Plus(y, z) | Times(y, z):
                 (dy, sy), (dz, sz) = self.tangent(y), self.tangent(z)
                 name = "plus" if isinstance(x, Plus) else "times"
@@ -110,64 +110,57 @@ class Proof:
                 return (None if dy is None else Over(k, dy)), f"apply d_sum; intros ? ?; {sy}"
         return None, ""
 
-    def tangent_of(self, d: Definition) -> tuple[Term | None, str]:
+    def tangent_of(self, d: Definition) -> Term | None:
         """The derivative of a definition, for which there is a lemma."""
         if d.name in self.tangents:
             return self.tangents[d.name]
-        f, u = d.body.function, d.body.x
-        du, su = self.tangent(u)
-        own = Leaf(d, d.parameters)
+        du, su = self.tangent(d.body.x)
         if du is None:
-            self.tangents[d.name] = None, ""
-            return None, ""
-        condition, side = "", ""
-        match f:
-            case "exp":
-                slope, tactic = own * du, f"apply d_exp; [{su} | here]"
-            case "inverse":
-                slope, tactic = MINUS_ONE * (own * own) * du, f"apply d_inv; [{su} | here | here_ok]"
-                condition = "{} <> 0"
-            case "ln":
-                slope = self.leaves.leaf(Apply("inverse", u)) * du
-                tactic, condition = f"apply d_ln; [{su} | here | here_ok]", "0 < {}"
-            case "sqrt":
-                slope = Number(Fraction(1, 2)) * self.leaves.leaf(Apply("inverse", own)) * du
-                tactic, condition = f"apply d_sqrt; [{su} | here | here_ok]", "0 < {}"
-            case "step":
-                slope, tactic = Number(Fraction(0)), f"eapply d_step; [{su} | here_ok]"
-                condition = "{} <> 0"
-            case "sin":
-                slope = self.leaves.leaf(Apply("cos", u)) * du
-                tactic = f"apply (d_function sin cos is_derive_sin); [{su} | here]"
-            case "cos":
-                slope = MINUS_ONE * self.leaves.leaf(Apply("sin", u)) * du
-                tactic = f"apply (d_function cos (fun x => (-1) * sin x) d_cos); [{su} | here]"
-            case "erf":
-                two = Number(Fraction(2)) * self.leaves.folded(inverse(Apply("sqrt", Symbol("PI"))))
-                bell = self.leaves.leaf(Apply("exp", MINUS_ONE * (u * u)))
-                slope = two * bell * du
-                tactic = f"apply (d_function erf _ erf_d); [{su} | here]"
-            case "maximum":
-                raise NotPrintableError("the derivative of a maximum")
-            case _:
-                slope = self.leaves.leaf(Apply(f"{f}'", u)) * du
-                n = self.writer.names(f)
-                tactic = f"apply (d_function {n} {self.writer.names(f + chr(39))} {n}_d); [{su} | here]"
+            self.tangents[d.name] = None
+            return None
+        own, w = Leaf(d, d.parameters), self.writer
+        slope, rule, condition = self._rule(d.body, own)
+        slope = slope if d.body.function == "step" else slope * du
         self.define(slope)
+        goals = [su, "here"] if d.body.function != "step" else [su]
         if condition:
             side = self.condition(d, condition)
-        w = self.writer
-        ok = f"cbv beta; rewrite ?put1_same, ?put2_same, ?put3_same, ?put4_same; {side}"
-        tactic = tactic.replace("here_ok", ok)
-        goal = f"is_derive (fun t => {w.term(d.body, moving=True)}) ({w.point}) {w.term(slope)}"
-        statement = f"is_derive (fun t => {w.term(own, moving=True)}) ({w.point}) {w.term(slope)}"
-        start = introduced(d.parameters)
+            goals.append(f"cbv beta; rewrite ?put1_same, ?put2_same, ?put3_same, ?put4_same; {side}")
+        goal, statement = (f"is_derive (fun t => {w.term(x, moving=True)})" for x in (d.body, own))
+        at = f"({w.point}) {w.term(slope)}"
         self.lines += [
-            f"Lemma {d.name}_d : {w.bounds(d.parameters)}{statement}.",
-            f"Proof. {start}change ({goal}); {tactic}. Qed.",
+            f"Lemma {d.name}_d : {w.bounds(d.parameters)}{statement} {at}.",
+            f"Proof. {introduced(d.parameters)}change ({goal} {at}); {rule}; [{' | '.join(goals)}]. Qed.",
         ]
-        self.tangents[d.name] = slope, tactic
-        return slope, tactic
+        self.tangents[d.name] = slope
+        return slope
+
+    def _rule(self, x: Apply, own: Leaf) -> tuple[Term, str, str]:
+        """f'(u) for f(u), the tactic that proves it, and the condition on u."""
+        f, u, leaf = x.function, x.x, self.leaves.leaf
+        match f:
+            case "exp":
+                return own, "apply d_exp", ""
+            case "inverse":
+                return MINUS_ONE * (own * own), "apply d_inv", "{} <> 0"
+            case "ln":
+                return leaf(Apply("inverse", u)), "apply d_ln", "0 < {}"
+            case "sqrt":
+                return Number(Fraction(1, 2)) * leaf(Apply("inverse", own)), "apply d_sqrt", "0 < {}"
+            case "step":
+                return Number(Fraction(0)), "eapply d_step", "{} <> 0"
+            case "sin":
+                return leaf(Apply("cos", u)), "apply (d_function sin cos is_derive_sin)", ""
+            case "cos":
+                slope = MINUS_ONE * leaf(Apply("sin", u))
+                return slope, "apply (d_function cos (fun x => (-1) * sin x) d_cos)", ""
+            case "erf":
+                two = Number(Fraction(2)) * self.leaves.folded(inverse(Apply("sqrt", Symbol("PI"))))
+                return two * leaf(Apply("exp", MINUS_ONE * (u * u))), "apply (d_function erf _ erf_d)", ""
+            case "maximum":
+                raise NotPrintableError("the derivative of a maximum")
+        slope, n = leaf(Apply(f"{f}'", u)), self.writer.names(f)
+        return slope, f"apply (d_function {n} {self.writer.names(f + chr(39))} {n}_d)", ""
 
     def condition(self, d: Definition, condition: str) -> str:
         """The tactic for a condition on what a definition applies a function to, which is known or a hypothesis."""
@@ -181,20 +174,14 @@ class Proof:
     def unfolded(self, x: Term) -> Term:
         """The term with what its definitions stand for."""
 
-        def change(y: Term) -> Term | None:
-            return self.unfolded(y.definition.at(y.indices)) if isinstance(y, Leaf) else None
-
-        return mapped(x, change)
+        return mapped(x, lambda y: self.unfolded(y.definition.at(y.indices)) if isinstance(y, Leaf) else None)
 
     # -- other names for definitions -------------------------------------------------------------
     def renamed(self, x: Term) -> Term:
         """The term with the representatives of its definitions."""
 
         def change(y: Term) -> Term | None:
-            if not isinstance(y, Leaf):
-                return None
-            found = self.replacement(y.definition)
-            return substituted(found, dict(zip(y.definition.parameters, y.indices, strict=True)))
+            return y.definition.put(self.replacement(y.definition), y.indices) if isinstance(y, Leaf) else None
 
         return mapped(x, change)
 
@@ -303,15 +290,9 @@ class Proof:
         self._lemma(
             d,
             last,
-            f"{steps}transitivity {w.term(found)}; [{self.unfold_of(whole, found)}{tactic} | {self.renaming(found)}]]",
+            f"{steps}transitivity {w.term(found)}; [{self.unfold(whole, found)}{tactic} | {self.renaming(found)}]]",
         )
         return last
-
-    def unfold_of(self, *terms: Term) -> str:
-        """The tactic that puts in the definitions of terms, but not all of those inside them."""
-        own = {d.name for d in leaves_of(*terms)}
-        names = [name for name in reversed(self.unfolding) if name in own]
-        return f"unfold {', '.join(names)}; " if names else ""
 
     def _factors(self, e: Expression) -> list[Term] | None:
         """c, f and b with e = c·f·b, such as exp(m) and a sum."""
@@ -339,11 +320,9 @@ class Proof:
 
     def renaming(self, *terms: Term) -> str:
         """The tactic that puts representatives into terms."""
-        lemmas = [f"apply {d.name}_{self.suffix}" for d in dict.fromkeys(leaves_of(*terms)) if self._has_lemma(d)]
-        return f"renamed ltac:(first [{' | '.join(lemmas)}]; assumption)" if lemmas else "reflexivity"
-
-    def _has_lemma(self, d: Definition) -> bool:
-        return self.replaced.get(d.name, Leaf(d, d.parameters)) != Leaf(d, d.parameters)
+        changed = [d for d in dict.fromkeys(leaves_of(*terms)) if self.replacement(d) != Leaf(d, d.parameters)]
+        lemmas = " | ".join(f"apply {d.name}_{self.suffix}" for d in changed)
+        return f"renamed ltac:(first [{lemmas}]; assumption)" if lemmas else "reflexivity"
 
     def normal(self, u: Term, v: Term, indices: Indices) -> str:
         """The tactic for u = v by normal forms."""
@@ -355,13 +334,8 @@ class Proof:
         table = Table(self.writer, indices, [u, v, *(x for r in rules for x in (r.first, r.second))], rules)
         t, t2 = table.term(u, {}), table.term(v, {})
         proofs = "".join(f"refine (conj (fun l L => _) _); [bounds; rule_goal; {r.proof} | " for r in rules)
-        proof = f"{proofs}exact I{']' * len(rules)}"
-        own = "; ".join(self.writer.index(i) for i in indices)
-        lists = (
-            f"([{'; '.join(table.size_texts())}] : list nat) ({table.type_list()} : list nat) "
-            f"({table.atom_list()} : list (list nat -> R)) ([{table.rule_list()}] : list rule) ([{own}] : list nat)"
-        )
-        return f"normal {lists} {t} {t2} ltac:({proof})"
+        own = "; ".join(i.name for i in indices)
+        return f"normal {table.lists()} ([{own}] : list nat) {t} {t2} ltac:({proofs}exact I{']' * len(rules)})"
 
 
 def least_key(e: Expression, parameters: Indices) -> tuple[str, Indices]:

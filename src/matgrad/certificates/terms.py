@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from matgrad.index_notation.conditions import Flag, Positive, Step, step
 from matgrad.index_notation.expressions import (
@@ -45,7 +46,6 @@ FUNCTIONS: dict[str, Callable[[Expression], Expression]] = {
     "sin": sin,
     "cos": cos,
 }
-NAMES = {"exp": "exp", "log": "ln", "erf": "erf", "sin": "sin", "cos": "cos"}  # of functions in index notation
 
 
 class NotPrintableError(ValueError):
@@ -151,96 +151,76 @@ def added(terms: list[Term]) -> Term:
     return reduce(Plus, terms) if terms else Number(Fraction(0))
 
 
-def mapped(x: Term, change: Callable[[Term], Term | None], indices: Mapping[Index, Index] | None = None) -> Term:
+def mapped(x: Term, change: Callable[[Term], Term | None], at: Mapping[Index, Index] = MappingProxyType({})) -> Term:
     """The term with change(y) in place of the first terms y, from the outside, for which there is one.
 
-    Free indices are replaced too.
+    Free indices are replaced too; bound ones have names of their own.
     """
-    at = indices or {}
-    if (found := change(x)) is not None:
-        return found
 
-    def inside(y: Term) -> Term:
-        return mapped(y, change, at)
+    def new(y: Any) -> Any:
+        if isinstance(y, Term):
+            return mapped(y, change, at)
+        return at.get(y, y) if isinstance(y, Index) else tuple(map(new, y)) if isinstance(y, tuple) else y
 
-    match x:
-        case Symbol(name, own):
-            return Symbol(name, tuple(at.get(i, i) for i in own)) if at else x
-        case Leaf(definition, own):
-            return Leaf(definition, tuple(at.get(i, i) for i in own)) if at else x
-        case Equal(i, j):
-            return Equal(at.get(i, i), at.get(j, j))
-        case Plus(y, z):
-            return Plus(inside(y), inside(z))
-        case Times(y, z):
-            return Times(inside(y), inside(z))
-        case Over(i, y):
-            return Over(i, inside(y))
-        case Apply(f, y, i):
-            return Apply(f, inside(y), i)
-    return x
+    found = change(x)
+    return type(x)(*map(new, vars(x).values())) if found is None else found
 
 
 def substituted(x: Term, indices: Mapping[Index, Index]) -> Term:
-    """The term with other free indices; bound ones have names of their own."""
+    """The term with other free indices."""
     changed = {i: j for i, j in indices.items() if i != j}
     return mapped(x, lambda y: None, changed) if changed else x
+
+
+def inner(x: Term) -> list[Term]:
+    """The terms that it consists of."""
+    return [y for y in vars(x).values() if isinstance(y, Term)]
+
+
+def own(x: Term) -> Indices:
+    """The indices that it has besides those of the terms in it."""
+    found = (y for y in vars(x).values() if isinstance(y, tuple))
+    return tuple(i for y in found for i in ((y,) if isinstance(y, Index) else y))
+
+
+def bound(x: Term) -> Index | None:
+    """The index of a sum or a maximum."""
+    return x.index if isinstance(x, Over | Apply) else None
 
 
 def parts(x: Term) -> Iterator[Term]:
     """The term and all terms in it."""
     yield x
-    match x:
-        case Plus(y, z) | Times(y, z):
-            yield from parts(y)
-            yield from parts(z)
-        case Over(_, y) | Apply(_, y, _):
-            yield from parts(y)
+    for y in inner(x):
+        yield from parts(y)
 
 
 def free(x: Term) -> Indices:
     """Its free indices, in the order in which they occur."""
-    match x:
-        case Symbol(_, own) | Leaf(_, own):
-            found: Indices = own
-        case Equal(i, j):
-            found = (i, j)
-        case Plus(y, z) | Times(y, z):
-            found = (*free(y), *free(z))
-        case Over(k, y) | Apply(_, y, k):
-            found = tuple(i for i in free(y) if i != k)
-        case _:
-            found = ()
-    return tuple(dict.fromkeys(found))
+    found = dict.fromkeys([*own(x), *(i for y in inner(x) for i in free(y))])
+    return tuple(i for i in found if i != bound(x))
 
 
-def shape(x: Term, names: Mapping[Index, str] | None = None) -> str:
+def sizes(*terms: Term) -> Iterator[str]:
+    """The names of all sizes in terms."""
+    for x in (y for term in terms for y in parts(term)):
+        yield from (i.size for i in own(x))
+        if isinstance(x, SizeOf):
+            yield x.name
+
+
+def shape(x: Term, names: Mapping[Index, str] = MappingProxyType({})) -> str:
     """The term as a string that does not depend on the names of bound indices."""
-    at = names or {}
+    at = names if (k := bound(x)) is None else {**names, k: f"~{len(names)}:{k.size}"}
 
-    def name(i: Index) -> str:
-        return at.get(i, f"{i.name}:{i.size}")
+    def text(y: Any) -> str:
+        if isinstance(y, Term):
+            return shape(y, at)
+        if isinstance(y, Index):
+            return at.get(y, f"{y.name}:{y.size}")
+        return f"[{','.join(map(text, y))}]" if isinstance(y, tuple) else str(getattr(y, "name", y))
 
-    match x:
-        case Number(c):
-            return str(c)
-        case SizeOf(n):
-            return f"#{n}"
-        case Symbol(n, own):
-            return f"{n}[{','.join(map(name, own))}]"
-        case Leaf(definition, own):
-            return f"{definition.name}![{','.join(map(name, own))}]"
-        case Equal(i, j):
-            return f"[{name(i)}={name(j)}]"
-        case Plus(y, z):
-            return f"({shape(y, at)} + {shape(z, at)})"
-        case Times(y, z):
-            return f"({shape(y, at)} * {shape(z, at)})"
-        case Over(k, y):
-            return f"Σ({shape(y, {**at, k: f'~{len(at)}:{k.size}'})})"
-        case Apply(f, y, k):
-            return f"{f}({shape(y, at if k is None else {**at, k: f'~{len(at)}:{k.size}'})})"
-    raise TypeError(x)
+    return f"{type(x).__name__}({' '.join(map(text, vars(x).values()))})"
 
 
 # -- index notation ----------------------------------------------------------------------------
@@ -249,11 +229,7 @@ def shape(x: Term, names: Mapping[Index, str] | None = None) -> str:
 def term_of(e: Expression) -> Term:
     """An expression as a term: the sum of its products, as they are written."""
     items = sorted(e.terms.items(), key=lambda item: (item[1] < 0, monomial_key(item[0])))
-    return added([_product(c, [_power(f, p) for f, p in m]) for m, c in items])
-
-
-def _product(c: Fraction, factors: list[Term]) -> Term:
-    return multiplied(([Number(c)] if c != 1 or not factors else []) + factors)
+    return added([multiplied([Number(c)] * (c != 1 or not m) + [_power(f, p) for f, p in m]) for m, c in items])
 
 
 def _power(f: Factor, p: Fraction) -> Term:
@@ -269,8 +245,6 @@ def _power(f: Factor, p: Fraction) -> Term:
 
 
 def _factor(f: Factor) -> Term:
-    for i in f.free:
-        _checked(i)
     match f:
         case Entry() if f.is_unit:
             return SizeOf(f.name)
@@ -291,7 +265,7 @@ def _factor(f: Factor) -> Term:
             k = Index(f.index.name.replace("~", "m"), f.index.size)
             return Apply("maximum", term_of(f.argument.substituted({f.index: k})), k)
         case Applied():
-            return Apply(NAMES.get(f.function.name, f.function.name), term_of(f.argument))
+            return Apply("ln" if f.function is log else f.function.name, term_of(f.argument))
         case Flag():
             raise NotPrintableError("a mask")
         case Entry():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from matgrad.certificates.terms import (
     Apply,
@@ -59,11 +60,6 @@ class Variable:
     name: str
     indices: Indices
 
-    @property
-    def symbol(self) -> Symbol:
-        """The entry."""
-        return Symbol(self.name, self.indices)
-
 
 @dataclass
 class Writer:
@@ -76,35 +72,30 @@ class Writer:
     def point(self) -> str:
         """The entry that t stands for."""
         assert self.variable
-        return " ".join([self.names(self.variable.name), *map(self.index, self.variable.indices)])
+        return " ".join([self.names(self.variable.name), *(i.name for i in self.variable.indices)])
 
-    @property
-    def moving(self) -> str:
-        """The matrix of the variable, with t for the entry."""
+    def matrix(self, moving: bool) -> str:
+        """The matrix of the variable, if it is moving with t for the entry."""
         assert self.variable
-        if not self.variable.indices:
-            return "t"
         n = len(self.variable.indices)
+        if not moving:
+            return self.names(self.variable.name)
         if n > 4:
             raise NotPrintableError(f"a derivative with respect to an entry with {n} indices")
-        return f"(put{n} {self.point} t)"
+        return f"(put{n} {self.point} t)" if n else "t"
 
-    @staticmethod
-    def index(i: Index) -> str:
-        """The name of a free index."""
-        return i.name
+    def depends(self, name: str) -> bool:
+        """Whether a symbol is the variable."""
+        return self.variable is not None and self.variable.name == name
 
-    def term(self, x: Term, at: Mapping[Index, str] | None = None, moving: bool = False) -> str:
-        """A term, in parentheses if it is a sum or a product."""
-        own = at or {}
+    def term(self, x: Term, at: Mapping[Index, str] = MappingProxyType({}), moving: bool = False) -> str:
+        """A term, in parentheses if it is a sum or a product; some indices have other names."""
 
-        def applied(name: str, indices: Indices, depends: bool) -> str:
-            of = [self.variable_text(moving)] if depends else []
-            words = [name, *of, *(own.get(i) or self.index(i) for i in indices)]
-            return words[0] if len(words) == 1 else f"({' '.join(words)})"
+        def name(i: Index) -> str:
+            return at.get(i, i.name)
 
         def inside(y: Term) -> str:
-            return self.term(y, own, moving)
+            return self.term(y, at, moving)
 
         match x:
             case Number(c):
@@ -115,42 +106,33 @@ class Writer:
             case Symbol("PI", ()):
                 return "PI"
             case Symbol(n, indices):
-                if self.variable and n == self.variable.name:
-                    text = self.variable_text(moving)
-                    return f"({' '.join([text, *(own.get(i) or self.index(i) for i in indices)])})" if indices else text
-                return applied(self.names(n), indices, False)
+                return applied(self.matrix(moving) if self.depends(n) else self.names(n), *map(name, indices))
             case Leaf(definition, indices):
-                return applied(definition.name, indices, definition.depends)
+                of = [self.matrix(moving)] if definition.depends else []
+                return applied(definition.name, *of, *map(name, indices))
             case Equal(i, j):
-                return f"(delta {own.get(i) or self.index(i)} {own.get(j) or self.index(j)})"
+                return f"(delta {name(i)} {name(j)})"
             case Plus(y, z):
                 return f"({inside(y)} + {inside(z)})"
             case Times(y, z):
                 return f"({inside(y)} * {inside(z)})"
-            case Over(k, y):
-                return f"(sum {self.names.size(k.size)} {self.binder(k, y, own, moving)})"
-            case Apply("maximum", y, k) if k is not None:
-                return f"(maximum {self.names.size(k.size)} {self.binder(k, y, own, moving)})"
+            case Over(k, y) | Apply("maximum", y, k) if k is not None:
+                word, new = "sum" if isinstance(x, Over) else "maximum", f"k{len(at) + 1}"
+                return f"({word} {self.names.size(k.size)} (fun {new} => {self.term(y, {**at, k: new}, moving)}))"
             case Apply("inverse", y, _):
                 return f"(/ {inside(y)})"
             case Apply(f, y, _):
                 return f"({f if f in RESERVED else self.names(f)} {inside(y)})"
         raise TypeError(x)
 
-    def variable_text(self, moving: bool) -> str:
-        """The matrix of the variable."""
-        assert self.variable
-        return self.moving if moving else self.names(self.variable.name)
-
-    def binder(self, k: Index, y: Term, own: Mapping[Index, str], moving: bool) -> str:
-        """fun k => y"""
-        name = f"k{len(own) + 1}"
-        return f"(fun {name} => {self.term(y, {**own, k: name}, moving)})"
-
     def bounds(self, indices: Indices) -> str:
         """forall i j, (i < N)%nat -> (j < K)%nat ->"""
         if not indices:
             return ""
-        names = " ".join(self.index(i) for i in indices)
-        hypotheses = (f"({self.index(i)} < {self.names.size(i.size)})%nat -> " for i in indices)
-        return f"forall {names} : nat, {''.join(hypotheses)}"
+        hypotheses = (f"({i.name} < {self.names.size(i.size)})%nat -> " for i in indices)
+        return f"forall {' '.join(i.name for i in indices)} : nat, {''.join(hypotheses)}"
+
+
+def applied(*words: str) -> str:
+    """A function of arguments; a name alone has no parentheses."""
+    return words[0] if len(words) == 1 else f"({' '.join(words)})"
