@@ -58,7 +58,7 @@ def test_a_moved_model_shares_no_memory():
 
 
 def test_bad_targets_of_to_are_refused():
-    with pytest.raises(ValueError, match="unknown backend 'pytorch'; did you mean 'torch'\\? known: numpy, torch"):
+    with pytest.raises(ValueError, match="unknown backend 'pytorch'; did you mean 'torch'\\? \\(known: numpy, torch"):
         small_model().to("pytorch")
     with pytest.raises(ValueError, match="expected one of float32, float64, found 'int8'"):
         small_model().to(dtype="int8")

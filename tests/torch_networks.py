@@ -86,10 +86,10 @@ class Reference:
                 return self.applied(layer.layers[0], X, f"{path}.1") * self.applied(layer.layers[1], X, f"{path}.2")
             case EmbeddingLayer():
                 return F.embedding(X.long(), p[f"{path}.W"]).reshape(N, -1)
-            case PositionsLayer():
-                return X + p[f"{path}.b"]
             case SinusoidalLayer():
                 return X + rounded(sinusoids(*layer.input_shape)).reshape(1, -1)
+            case PositionsLayer():
+                return X + p[f"{path}.b"]
             case RotaryLayer():
                 return rotated(layer, X)
             case AttentionLayer():

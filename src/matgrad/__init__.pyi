@@ -105,9 +105,9 @@ from .optimizers import Optimizer as Optimizer
 from .optimizers import RMSPropOptimizer as RMSPropOptimizer
 from .program.computations import clip_gradients as clip_gradients
 from .program.computations import make_step as make_step
-from .sparse.growing import Grow as Grow
 from .sparse.matrix import SparseMatrix as SparseMatrix
-from .sparse.pruning import Prune as Prune
+from .sparse.rules import Grow as Grow
+from .sparse.rules import Prune as Prune
 from .sparse.support import Support as Support
 from .specifications.models import create_model as create_model
 from .specifications.plugins import load_plugin as load_plugin

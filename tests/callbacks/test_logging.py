@@ -115,7 +115,7 @@ def test_what_users_add_can_be_anything(tmp_path):
     for name in ("a.csv", "a.jsonl"):
         follow(Log(tmp_path / name), added)
     (line,) = json_lines(tmp_path / "a.jsonl")
-    assert line == {"epoch": 1, "a": 0.5, "b": "x,y\n", "c": "[1]", "d": {"e": 3}, "f": None}
+    assert line == {"epoch": 1, "a": 0.5, "b": "x,y\n", "c": [1], "d": {"e": 3}, "f": None}
     (line,) = csv_lines(tmp_path / "a.csv")
     assert line == {"epoch": "1", "a": "0.5", "b": r"x,y\n", "c": "[1]", "d.e": "3", "f": ""}
 

@@ -14,7 +14,7 @@ from matgrad.engines import program as engine
 from matgrad.layers.state import matrices_of, sized_by_supports
 from matgrad.program.computations import sparse_parameters
 from matgrad.program.recorder import record_computation
-from matgrad.sparse.growing import create_grow
+from matgrad.sparse.rules import create_grow
 from matgrad.sparse.support import Support
 from support import AfterEpoch
 

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from matgrad.certificates.claims import certified
-from matgrad.certificates.files import INSTALL, is_installed, refused, write_certificates
-from matgrad.certificates.foreign import gradient_certificate
+from matgrad.certificates.claims import (
+    INSTALL,
+    certified,
+    gradient_certificate,
+    is_installed,
+    refused,
+    write_certificates,
+)
 from matgrad.certificates.terms import NotPrintableError
 from matgrad.certificates.theorems import Certificate, derivative_certificate
 from matgrad.index_notation.expressions import Entry, of

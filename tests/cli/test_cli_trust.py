@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 import matgrad as mg
 from cli_support import arrays, command_named, in_process_of_its_own, run, save_blobs, succeed
-from matgrad.cli.files import FileType
+from matgrad.cli.commands import FileType
 from matgrad.foundation.files import read_safetensors
 from matgrad.storage.checkpoints import DIGEST, checkpoint_files, digest_of, read_checkpoint
 

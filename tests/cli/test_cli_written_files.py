@@ -14,8 +14,7 @@ import pytest
 
 from cli_support import arrays, in_process_of_its_own, run, save_blobs, succeed, write_csv
 from matgrad.cli import main
-from matgrad.cli.commands import Command
-from matgrad.cli.files import Reads, Writes
+from matgrad.cli.commands import Command, Reads, Writes
 from support import PATIENCE, open_folder, unprivileged
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "Linear", "--epochs", 1, "--quiet")

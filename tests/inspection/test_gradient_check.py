@@ -14,7 +14,7 @@ import matgrad as mg
 from architectures import random_architecture
 from matgrad import activation_functions, loss_functions
 from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
-from matgrad.layers import dropout, linear, normalization, srelu
+from matgrad.layers import dropout, linear, normalization
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, row_repeat, step
 from support import spread, to_numpy
 
@@ -146,11 +146,11 @@ MUTANTS = {
     (linear, "LogSoftmaxLayer(5, 4)"): [
         ("DZ", "hadamard(stable_softmax(Z), column", "hadamard(Y, column"),
     ],
-    (srelu, "SReLULayer(5, 4, 0.2, -0.5, 0.3, 0.5)"): [
+    (linear, "SReLULayer(5, 4, 0.2, -0.5, 0.3, 0.5)"): [
         ("Dal", "Dal = columns_sum(hadamard(L,", "Dal = columns_sum(hadamard(R,"),
         ("Dtl", "row_repeat(act.al, N)", "row_repeat(act.tl, N)"),
     ],
-    (srelu, "SReLULayer(5, 4, 0.2, -0.5, 0.3, 0.5, shared=True)"): [
+    (linear, "SReLULayer(5, 4, 0.2, -0.5, 0.3, 0.5, shared=True)"): [
         ("Dal", "return rows_sum(gradient) if", "return rows_sum(gradient) / 4 if"),
     ],
     (normalization, "BatchNormalizationLayer(5)"): [

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from matgrad.engines.engine import get_engine
-from matgrad.sparse.growing import Site, create_grow, largest_products
-from matgrad.sparse.pruning import create_prune
+from matgrad.sparse.rules import Site, create_grow, create_prune, largest_products
 from matgrad.sparse.support import Support
 
 SHAPES = [(1, 1), (1, 17), (17, 1), (2, 3), (9, 7), (30, 41)]
@@ -95,7 +94,7 @@ def chosen(A: np.ndarray, B: np.ndarray, S: Support, count: int) -> list[int]:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_largest_gradients_are_those_of_the_whole_matrix(engine: str, dtype: str, monkeypatch):
     """Tile by tile, of any shape, with equal values, for any count."""
-    monkeypatch.setattr("matgrad.sparse.growing.TILE", 60)
+    monkeypatch.setattr("matgrad.sparse.rules.TILE", 60)
     largest, rng = get_engine(engine).largest_products, np.random.default_rng(0)
     for K, D in [*SHAPES, *rng.integers(1, 40, (60, 2)).tolist()]:
         for nnz in {0, int(rng.integers(0, K * D + 1)), K * D - 1}:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import matgrad as mg
-from matgrad.sparse.pruning import largest, largest_weights
+from matgrad.sparse.rules import largest, largest_weights
 from sparse_support import BACKENDS, mask_of, some_support
 from support import Framework, to_numpy
 

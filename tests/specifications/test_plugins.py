@@ -15,8 +15,7 @@ from matgrad.callbacks.methods import METHODS
 from matgrad.learning_rate import SCHEDULERS
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.sparse.growing import GROWERS
-from matgrad.sparse.pruning import PRUNERS
+from matgrad.sparse.rules import GROWERS, PRUNERS
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.plugins import REGISTRIES, load_plugin
 from matgrad.specifications.shaped import SHAPED
@@ -81,8 +80,8 @@ def test_no_class_of_a_plugin_replaces_one_of_the_package(tmp_path, name, base):
         ("optimizers", "OPTIMIZERS", "Adam", OPTIMIZERS),
         ("learning_rate", "SCHEDULERS", "Cosine", SCHEDULERS),
         ("weight_initializers", "INITIALIZERS", "Xavier", INITIALIZERS),
-        ("sparse.pruning", "PRUNERS", "SET", PRUNERS),
-        ("sparse.growing", "GROWERS", "Gradient", GROWERS),
+        ("sparse.rules", "PRUNERS", "SET", PRUNERS),
+        ("sparse.rules", "GROWERS", "Gradient", GROWERS),
         ("callbacks.methods", "METHODS", "SET", METHODS),
     ],
 )
@@ -191,7 +190,7 @@ def test_the_loss_of_a_plugin_is_needed_only_where_it_is_used(tmp_path):
 
 RULE = """
 import matgrad as mg
-from matgrad.sparse.pruning import MagnitudePrune
+from matgrad.sparse.rules import MagnitudePrune
 
 class FewPrune(MagnitudePrune):
     pass

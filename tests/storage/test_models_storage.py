@@ -120,7 +120,7 @@ def test_a_normalization_of_the_targets_is_part_of_the_model(file):
     for change, message in (
         ({"extra.target_scale": np.ones((1, 3))}, "expected finite target_offset and target_scale of size 1 × 2"),
         ({"extra.target_scale": np.zeros((1, 2))}, "positive scales"),
-        ({"extra.target_offset": np.full((1, 2), np.nan)}, "expected finite target_offset"),
+        ({"extra.target_offset": np.full((1, 2), np.nan)}, "expected finite offsets"),
     ):
         np.savez(file, **content | change)
         with pytest.raises(ValueError, match=message):

@@ -6,13 +6,13 @@ matgrad decides which framework a matrix belongs to.
 
 from __future__ import annotations
 
-import difflib
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 
 from matgrad.backends.base import Array, Backend
 from matgrad.foundation.imports import how_to_install
+from matgrad.specifications.parsing import lookup
 
 # name: (the module that implements it, its class, top-level modules of its matrix types)
 BACKENDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -35,11 +35,7 @@ _INSTALL = {
 @cache
 def get_backend(name: str) -> Backend:
     """The backend called `name`; imports its framework."""
-    if name not in BACKENDS:
-        near = difflib.get_close_matches(str(name).lower(), BACKENDS, n=1, cutoff=0.75)
-        hint = f" did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown backend {name!r};{hint} known: {', '.join(BACKENDS)}")
-    module, class_name, (framework, *_) = BACKENDS[name]
+    module, class_name, (framework, *_) = lookup(str(name), BACKENDS, "backend")
     try:
         import_module(framework)
         return _instance(module, class_name)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import numpy as np
 
 from matgrad.foundation.limits import in_words
+from matgrad.foundation.numbers import size_text
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -61,8 +62,8 @@ MATMULS = ("float32", "tf32", "bf16")  # how products of float32 matrices are co
 
 
 def size_of(X: Array) -> str:
-    """The size of a matrix in words, such as 3 × 4."""
-    return " × ".join(map(str, X.shape))
+    """The size of a matrix in words."""
+    return size_text(X.shape)
 
 
 class RecordingError(TypeError):

@@ -13,8 +13,7 @@ from matgrad.callbacks.topology import Topology, TopologyCallback, check_sparse
 from matgrad.foundation.numbers import generator
 from matgrad.layers.weights import WeightedLayer, with_densities
 from matgrad.sparse.densities import parse_densities
-from matgrad.sparse.growing import GradientGrow, RandomGrow
-from matgrad.sparse.pruning import MagnitudePrune, SETPrune, largest, largest_weights
+from matgrad.sparse.rules import GradientGrow, MagnitudePrune, RandomGrow, SETPrune, largest, largest_weights
 from matgrad.specifications.parsing import create, parse_call
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.callbacks.callback import Callback, warned
 from matgrad.callbacks.statistics import measure_and_part
 from matgrad.foundation.imports import check_installed
-from matgrad.foundation.writing import as_json, atomic_write, csv_cell, visible
+from matgrad.foundation.writing import as_json, atomic_write, csv_cell, finite, visible
 
 if TYPE_CHECKING:
     from matgrad.training import Training
@@ -201,7 +201,7 @@ class Log(_RowsFile):
 
     def _content(self, rows: Sequence[Row], is_whole: bool) -> bytes:
         if not self._is_csv:
-            return "".join(as_json(_plain(row), indent=None) + "\n" for row in rows).encode()
+            return "".join(as_json(row, indent=None) + "\n" for row in rows).encode()
         if is_whole:
             self._columns = [*dict.fromkeys(name for row in rows for name in _flat(row))]
         buffer = io.StringIO()
@@ -256,18 +256,5 @@ def _flat(row: Row, separator: str = ".") -> Row:
         if isinstance(value, dict):
             flat |= {f"{name}{separator}{key}": item for key, item in _flat(value, separator).items()}
         else:
-            flat[name] = _scalar(value)
+            flat[name] = finite(value, lambda x: x)
     return flat
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON can hold; what is unknown is a string."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    value = _scalar(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def _scalar(value: Any) -> Any:
-    """The value as a number of Python, if it is a scalar of NumPy or of another backend."""
-    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value

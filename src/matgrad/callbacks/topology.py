@@ -17,8 +17,7 @@ from matgrad.engines.engine import engine_of
 from matgrad.engines.fallback import EvaluationWithFallback, evaluation_of
 from matgrad.foundation.numbers import check_size, generator
 from matgrad.program.computations import GradientFactors, sparse_parameters
-from matgrad.sparse.growing import Factors, Grow, Rewiring, Site, create_grow
-from matgrad.sparse.pruning import Prune, create_prune, smallest
+from matgrad.sparse.rules import Factors, Grow, Prune, Rewiring, Site, create_grow, create_prune, smallest
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import lookup
 from matgrad.weight_initializers import create_initializer, sparse_weights

@@ -1,22 +1,28 @@
-"""The certificates of the equations of the package that are proved for all sizes, and why some have none."""
+"""The certificates of the equations of the package that are proved for all sizes, and of gradients of foreign code."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from matgrad.certificates.terms import NotPrintableError
 from matgrad.certificates.theorems import Certificate, derivative_certificate, equation_certificate, split_if_needed
-from matgrad.index_notation.expressions import Expression, UndefinedError
+from matgrad.index_notation.expressions import Entry, Expression, UndefinedError, of
+from matgrad.index_notation.indices import FIRST, Index
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import Lemma, Subject, attempt
 from matgrad.judges.index_judge import Symbols
 from matgrad.judges.suite import ALL_SIZES, Case, cases
-from matgrad.program.entries import SYMBOLIC, IndexMatrix
+from matgrad.program.entries import SYMBOLIC, IndexMatrix, indices_of
 from matgrad.program.program import Value
+from matgrad.program.shapes import TIMES, Size
 
 
 class Certified(NamedTuple):
@@ -132,3 +138,76 @@ def _attempted(
     except (NotPrintableError, UndefinedError) as error:
         return Certified(check, [], str(error))
     return Certified(check, found)
+
+
+# -- foreign code ----------------------------------------------------------------------------------
+
+
+def gradient_certificate(name: str, entry: Entry, value: Expression, returned: Expression) -> Certificate:
+    """The theorem that the derivative of a value with respect to an entry is what is returned at its indices."""
+    sizes = TIMES.join(i.size for i in entry.indices)
+    shape = (1, Size(sizes)) if sizes else ()
+    own: tuple[Index, ...] = tuple(part for i in indices_of(shape) if i != FIRST for part in i.parts)
+    symbol = IndexMatrix(shape, of(entry.at(*own)))
+    claimed = IndexMatrix(shape, returned.substituted(dict(zip(entry.indices, own, strict=True))))
+    total = IndexMatrix((), value)
+    found = split_if_needed(partial(derivative_certificate, name, total.value, symbol.value, claimed.value))
+    found.owner = re.sub(r"\W+", "_", name)
+    return found
+
+
+LIBRARY = "Matgrad"
+HEADER = """From Coq Require Import Reals Lra Lia List QArith.
+From Coquelicot Require Import Coquelicot.
+From Matgrad Require Import Matgrad.
+Import ListNotations.
+Open Scope R_scope.
+"""
+INSTALL = "Coq is not installed: expected coqc and coqchk, such as by apt-get install coq libcoq-coquelicot"
+QUIET = ("-w", "-ambiguous-paths")
+
+
+def library() -> str:
+    """The definitions of sums and derivatives, and the decision procedure with its proof, that certificates use."""
+    return (files("matgrad.certificates") / f"{LIBRARY}.v").read_text(encoding="utf-8")
+
+
+def write_certificates(folder: Path, certificates: Iterable[Certificate]) -> list[Path]:
+    """Write the library, and one file for each class, function or lemma."""
+    texts: dict[str, list[str]] = {}
+    for x in certificates:
+        texts.setdefault(x.owner, []).append(str(x))
+    written = [folder / f"{LIBRARY}.v"]
+    folder.mkdir(parents=True, exist_ok=True)
+    written[0].write_text(library(), encoding="utf-8")
+    for owner, modules in texts.items():
+        written.append(folder / f"{owner}.v")
+        written[-1].write_text("\n".join([HEADER, *modules]), encoding="utf-8")
+    return written
+
+
+def refused(paths: Sequence[Path], is_deep: bool = True, seconds: float = 3600) -> str:
+    """What Coq says against the first file that it does not accept, or its independent checker; '' if they accept all.
+
+    The checker, which takes longer, is left out if this is not deep.
+    """
+    for path in paths:
+        if problem := _run("coqc", *QUIET, "-R", ".", LIBRARY, path.name, folder=path.parent, seconds=seconds):
+            return problem
+    if not is_deep:
+        return ""
+    names = [f"{LIBRARY}.{path.stem}" for path in paths]
+    return _run("coqchk", "-silent", "-R", ".", LIBRARY, *names, folder=paths[0].parent, seconds=seconds)
+
+
+def is_installed() -> bool:
+    """Whether there is Coq."""
+    return all(map(shutil.which, ("coqc", "coqchk")))
+
+
+def _run(*command: str, folder: Path, seconds: float) -> str:
+    try:
+        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return f"no answer in {seconds:g} s"
+    return "" if not found.returncode else (found.stdout + found.stderr).strip()

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import permutations
 
-from matgrad.certificates.leaves import Definition, Leaves, leaves_in
-from matgrad.certificates.rules import reduced, rules_of
-from matgrad.certificates.table import Table
+from matgrad.certificates.leaves import Definition, Leaves, leaves_in, reduced, rules_of
 from matgrad.certificates.terms import (
     MINUS_ONE,
     Apply,
@@ -32,7 +30,7 @@ from matgrad.certificates.terms import (
     substituted,
     term_of,
 )
-from matgrad.certificates.writing import RESERVED, Writer
+from matgrad.certificates.writing import RESERVED, Table, Writer
 from matgrad.index_notation import functions, powers
 from matgrad.index_notation.expressions import Expression, Index, is_equal, of
 
@@ -58,17 +56,8 @@ class Proof:
             if d.name not in self.defined:
                 self.defined.add(d.name)
                 self.unfolding.append(d.name)
-                self.lines.append(f"Definition {self.head(d)} : R := {self.writer.term(d.body)}.")
-
-    def head(self, d: Definition) -> str:
-        """name (X : …) (i j : nat)"""
-        words = [d.name]
-        if d.depends and self.variable:
-            arrows = "nat -> " * len(self.variable.indices)
-            words.append(f"({self.writer.names(self.variable.name)} : {arrows}R)")
-        if d.parameters:
-            words.append(f"({' '.join(i.name for i in d.parameters)} : nat)")
-        return " ".join(words)
+                text, names = self.writer.term(d.body), [i.name for i in d.parameters]
+                self.lines.append(self.writer.definition(d.name, d.depends, names, text))
 
     def unfold(self, *terms: Term) -> str:
         """The tactic that puts in the definitions of terms, but not of those inside them; by default all."""
@@ -93,18 +82,13 @@ class Proof:
                 return found, f"apply {definition.name}_d; assumption"
             case Plus(y, z) | Times(y, z):
                 (dy, sy), (dz, sz) = self.tangent(y), self.tangent(z)
-                name = "plus" if isinstance(x, Plus) else "times"
-                if dy is None and dz is None:
-                    return None, ""
-                if dy is None or dz is None:
-                    side, slope, tactic = ("left", dy, sy) if dz is None else ("right", dz, sz)
-                    assert slope is not None
-                    if name == "times":
-                        slope = Times(slope, z) if side == "left" else Times(y, slope)
-                    return slope, f"apply d_{name}_{side}; {tactic}"
-                if name == "plus":
-                    return Plus(dy, dz), f"apply d_plus; [{sy} | {sz}]"
-                return Plus(Times(dy, z), Times(y, dz)), f"apply d_times; [{sy} | {sz} | here | here]"
+                name, goals = ("plus", "") if isinstance(x, Plus) else ("times", " | here | here")
+                left = dy and (dy if not goals else dy * z)
+                right = dz and (dz if not goals else y * dz)
+                if left and right:
+                    return left + right, f"apply d_{name}; [{sy} | {sz}{goals}]"
+                side, tactic = ("left", sy) if left else ("right", sz)
+                return left or right, f"apply d_{name}_{side}; {tactic}"
             case Over(k, y):
                 dy, sy = self.tangent(y)
                 return (None if dy is None else Over(k, dy)), f"apply d_sum; intros ? ?; {sy}"

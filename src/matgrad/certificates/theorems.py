@@ -35,7 +35,7 @@ from matgrad.certificates.terms import (
     substituted,
     term_of,
 )
-from matgrad.certificates.writing import Names, Variable, Writer, applied
+from matgrad.certificates.writing import Names, Variable, Writer, applied, arrows
 from matgrad.index_notation.expressions import Index
 from matgrad.program.program import Value
 
@@ -90,13 +90,8 @@ class Statement:
     def _definition(self, value: Value) -> str:
         at, body = dict(zip(own_indices(value), "ijmnopqrsuvw", strict=False)), definition(value)
         self.bodies.append(body)
-        head = [self.values[value]]
-        if self.variable and self.depends(value):
-            head.append(f"({self.names(self.variable.name)} : {arrows(self.variable.indices)})")
-        if at:
-            head.append(f"({' '.join(at.values())} : nat)")
         text = _OperandWriter(self, operands_of(value)).term(body, at)
-        return f"Definition {' '.join(head)} : R := {text}."
+        return self.writer.definition(self.values[value], self.depends(value), [*at.values()], text)
 
     def at(self, value: Value, indices: Sequence[str], moving: bool = False) -> str:
         """The value at some indices, by their names."""
@@ -176,11 +171,6 @@ class _OperandWriter(Writer):
             operand = self.operands[int(x.name.removeprefix(OPERAND))]
             return self.statement.at(operand, [at.get(i, i.name) for i in x.indices], moving)
         return super().term(x, at, moving)
-
-
-def arrows(indices: Indices) -> str:
-    """nat -> nat -> R"""
-    return "nat -> " * len(indices) + "R"
 
 
 def order_of(output: Value) -> Iterator[Value]:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.commands import Command, echo, echo_json, json_option
-from matgrad.cli.files import READS
+from matgrad.cli.commands import READS, Command, echo, echo_json, json_option
 from matgrad.storage.golden import Compared, compared
 
 

@@ -14,8 +14,7 @@ import click
 from click.core import ParameterSource
 
 from matgrad.callbacks import Checkpoints
-from matgrad.cli.commands import all_of, echo, option, renaming, warnings_to
-from matgrad.cli.files import READS, FileType, Reads, Settings, Writes
+from matgrad.cli.commands import READS, FileType, Reads, Settings, Writes, all_of, echo, option, renaming, warnings_to
 from matgrad.cli.options import LOADED, flag
 from matgrad.foundation.files import conform, naming, read_plain_values
 from matgrad.specifications.origins import Origin, Plugin, check_plugin

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.commands import Command, echo
-from matgrad.cli.files import FileType
+from matgrad.cli.commands import Command, FileType, echo
 from matgrad.datasets import download
 from matgrad.foundation.writing import visible
 

@@ -1,4 +1,4 @@
-"""`matgrad evaluate` and `matgrad predict`, on saved models."""
+"""`matgrad evaluate`, `predict` and `sample`, on saved models."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.cli import examples
-from matgrad.cli.commands import Command, all_of, echo, echo_json, json_option
-from matgrad.cli.files import READS, Writes
-from matgrad.cli.options import data_options, machine_options, move, plugin_option, seed_option
+from matgrad.cli.commands import READS, Command, Writes, all_of, echo, echo_json, json_option, option
+from matgrad.cli.options import SEED, TEMPERATURE, data_options, machine_options, move, plugin_option, seed_option
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import measure, predicted_classes, probabilities
 from matgrad.foundation.machine import set_threads
@@ -125,3 +124,21 @@ def predictions(M: mg.MultilayerPerceptron, Y: np.ndarray) -> tuple[dict[str, np
     rows = [[names[k], *row] for k, row in zip(classes, A.astype(float).tolist(), strict=True)]
     arrays = {"Y": Y, "classes": classes, **({} if P is None else {"P": P}), "names": np.array(names)}
     return arrays, [[target or "class", *(f"{letter}({name})" for name in columns)], *rows]
+
+
+@click.command(cls=Command)
+@click.argument("model", type=READS)
+@option("Output", "--prompt", default="\n", metavar="TEXT", help="What the text begins with.")
+@option("Output", "--length", type=click.IntRange(min=0), default=500, metavar="N", help="Characters to write.")
+@option("Output", "--temperature", type=TEMPERATURE, default=0.8, metavar="T", help="0: always the most probable one.")
+@option("Output", "--seed", type=SEED, metavar="N", help="Of the draws.  [default: another one each time]")
+@machine_options
+def sample(model: Path, prompt: str, **options: Any) -> None:
+    """Write the PROMPT, and how MODEL, which `matgrad train --text` has trained, continues it.
+
+    MODEL is a model file or a checkpoint.
+    """
+    set_threads(options["threads"])
+    M = move(mg.load(model), options)
+    settings = {name: options[name] for name in ("length", "temperature", "seed")}
+    echo(prompt + M.sample(prompt, **settings))

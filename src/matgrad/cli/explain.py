@@ -12,9 +12,8 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.cli import options as shared
-from matgrad.cli.commands import Command, echo, option
+from matgrad.cli.commands import READS, WRITES, Command, echo, option
 from matgrad.cli.examples import examples_for, given_sources, part_option, random_examples
-from matgrad.cli.files import READS, WRITES
 from matgrad.cli.options import COUNT, POSITIVE, flag, is_given
 from matgrad.cli.saved_models import chosen_loss, new_model
 from matgrad.foundation.writing import visible

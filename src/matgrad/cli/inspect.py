@@ -12,8 +12,7 @@ import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
-from matgrad.cli.commands import Command, echo, echo_json, json_option, option
-from matgrad.cli.files import READS, WRITES, Writes
+from matgrad.cli.commands import READS, WRITES, Command, Writes, echo, echo_json, json_option, option
 from matgrad.datasets import Features
 from matgrad.exchange import to_onnx
 from matgrad.exchange.files import format_of, save_original

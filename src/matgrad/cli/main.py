@@ -30,7 +30,7 @@ COMMANDS = {  # the function of each command, which is imported when it is asked
     "program": ("program:program", "Show or save a training step, or feedforward, as equations."),
     "prove": ("prove:prove", "Prove the gradients of PyTorch or JAX code for all sizes, or refute them."),
     "runs": ("runs:runs_command", "List and compare runs."),
-    "sample": ("sample:sample", "Write a text with a saved model."),
+    "sample": ("evaluate:sample", "Write a text with a saved model."),
     "train": ("train:train", "Train a multilayer perceptron."),
     "verify": ("verify:verify", "Check every equation."),
 }

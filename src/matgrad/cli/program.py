@@ -8,9 +8,18 @@ from typing import Any
 import click
 import numpy as np
 
-from matgrad.cli.commands import Command, echo, echo_json, json_option, latex_option, option
+from matgrad.cli.commands import (
+    STANDARD_OUTPUT,
+    WRITES,
+    Command,
+    echo,
+    echo_json,
+    json_option,
+    latex_option,
+    option,
+    write_text,
+)
 from matgrad.cli.examples import random_examples
-from matgrad.cli.files import STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import COUNT, POSITIVE, is_given, step_options
 from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.foundation.notation import document

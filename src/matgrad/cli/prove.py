@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from matgrad.cli.commands import Command, echo, latex_option, option
-from matgrad.cli.files import STANDARD_OUTPUT, Writes, write_text
+from matgrad.cli.commands import STANDARD_OUTPUT, Command, Writes, echo, latex_option, option, write_text
 from matgrad.cli.options import POSITIVE
 from matgrad.cli.sarif import sarif_log
 from matgrad.foundation.writing import as_json
@@ -163,8 +162,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def theorems(verdicts: list[Verdict]) -> str:
     """The certificates of what is proved."""
-    from matgrad.certificates.files import HEADER
-    from matgrad.certificates.foreign import gradient_certificate
+    from matgrad.certificates.claims import HEADER, gradient_certificate
     from matgrad.certificates.terms import NotPrintableError
 
     found = [HEADER]

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.commands import Command, echo, echo_json, json_option, option
-from matgrad.cli.files import Reads, Writes
+from matgrad.cli.commands import Command, Reads, Writes, echo, echo_json, json_option, option
 from matgrad.cli.train import train
 from matgrad.foundation.files import existing_folder
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.inspection.figures import METADATA, write_figure
-from matgrad.runs.comparison import KEYS, compare, sorted_by, table
 from matgrad.runs.figure import runs_figure
-from matgrad.runs.reading import RECORD, Run, read_run
+from matgrad.runs.reading import KEYS, RECORD, Run, compare, read_run, sorted_by, table
 
 PLOTS, OUTPUT = ("plot.png", "plot.svg"), "The picture: a file that ends in .png or .svg. Repeatable."
 

@@ -12,9 +12,8 @@ import click
 from matgrad import distributed
 from matgrad.callbacks.report import EVENTS, SUFFIXES
 from matgrad.cli import options as shared
-from matgrad.cli.commands import Command, as_click_error, echo, option, warnings_to
+from matgrad.cli.commands import WRITES, Command, Writes, as_click_error, echo, option, warnings_to
 from matgrad.cli.configuration import WRITTEN, checkpoint_options, config_option, recorded, resume
-from matgrad.cli.files import WRITES, Writes
 from matgrad.cli.inspect import picture_option
 from matgrad.cli.options import COUNT, POSITIVE, SCALING
 from matgrad.cli.run import TrainingRun

@@ -15,9 +15,19 @@ import numpy as np
 import matgrad as mg
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import get_backend
-from matgrad.cli.commands import Command, echo, echo_json, json_option, latex_option, option
+from matgrad.cli.commands import (
+    READS,
+    STANDARD_OUTPUT,
+    WRITES,
+    Command,
+    echo,
+    echo_json,
+    json_option,
+    latex_option,
+    option,
+    write_text,
+)
 from matgrad.cli.examples import random_examples
-from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import COUNT, POSITIVE, model_options, plugin_option, seed_option
 from matgrad.cli.saved_models import new_model
 from matgrad.foundation.notation import document
@@ -110,8 +120,7 @@ def verify(
 
 def _certify(only: tuple[str, ...], folder: Path, as_json: bool) -> None:
     """Print certificates into a folder, and have Coq check them."""
-    from matgrad.certificates.claims import certified
-    from matgrad.certificates.files import INSTALL, is_installed, refused, write_certificates
+    from matgrad.certificates.claims import INSTALL, certified, is_installed, refused, write_certificates
 
     found = list(certified(only))
     paths = write_certificates(folder, (x for item in found for x in item.certificates))

@@ -27,6 +27,9 @@ class Normalization:
 
     def __post_init__(self) -> None:
         lookup(self.kind, dict.fromkeys(KINDS), "normalization")
+        are_finite = np.isfinite(self.offset).all() and np.isfinite(self.scale).all()
+        if self.offset.shape != self.scale.shape or not are_finite or (self.scale <= 0).any():
+            raise ValueError(f"the {self.kind} normalization: expected finite offsets and as many positive scales")
 
     @classmethod
     def of(

@@ -19,8 +19,8 @@ from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Computation, Step, make_step
 from matgrad.program.recorder import check_hidden_state
-from matgrad.sparse.growing import largest_products
 from matgrad.sparse.matrix import values_of
+from matgrad.sparse.rules import largest_products
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Engine(ABC):
         """Feedforward, or another computation that does not change the state, ready to run."""
 
     def largest_products(self, A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
-        """The positions of the largest elements of a product; see `matgrad.sparse.growing.largest_products`."""
+        """The positions of the largest elements of a product; see `matgrad.sparse.rules.largest_products`."""
         return largest_products(A, B, taken, count)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -58,21 +57,12 @@ class LogSoftmax:
     """The logarithm of that."""
 
 
-@dataclass(frozen=True, eq=False)
-class Normalize:
-    """(X - offset) / scale, before all layers, with vectors of the dtype of the model."""
-
-    offset: np.ndarray
-    scale: np.ndarray
-    kind: str = "standard"
-
-
-class Denormalize(Normalize):
-    """Y·scale + offset, after all layers."""
+class Denormalize(Normalization):
+    """Y·scale + offset, after all layers; a `Normalization` itself is before them."""
 
 
 # a layer, linear without the function that follows, and with matrices of NumPy; or a function, or a normalization
-Operation = Layer | ActivationFunction | Softmax | LogSoftmax | Normalize
+Operation = Layer | ActivationFunction | Softmax | LogSoftmax | Normalization
 Chain = Iterable[tuple[str, Operation]]
 
 NORMALIZING: dict[str, type[Layer]] = {  # as ONNX and Keras call them
@@ -107,7 +97,7 @@ def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[
     """The operations of M, with its normalizations; without `trains`, as they are in evaluation mode."""
     if M.dtype not in DTYPES:
         raise ValueError(f"the model is {M.dtype}, expected one of {', '.join(DTYPES)}; use M.to(dtype=...)")
-    yield from _normalizations(M.normalization, Normalize, "inputs", M.dtype)
+    yield from _normalizations(M.normalization, Normalization, "inputs", M.dtype)
     for i, layer in enumerate(M.clone().to("numpy").layers, start=1):
         where, kind = f"layer {i}, {layer.specification()}", type(layer)
         with naming(where):
@@ -137,12 +127,12 @@ def parts_of(layer: Layer) -> Iterator[Operation]:
 
 
 def _normalizations(
-    found: Normalization | None, cls: type[Normalize], what: str, dtype: str
+    found: Normalization | None, cls: type[Normalization], what: str, dtype: str
 ) -> Iterator[tuple[str, Operation]]:
     """The operation that a normalization is, if it is one."""
     if found is not None and found.kind != "none":
-        offset, scale = (A[0].astype(dtype) for A in (found.offset, found.scale))
-        yield f"the {found} normalization of the {what}", cls(offset, scale, found.kind)
+        rows = (A.astype(dtype) for A in (found.offset, found.scale))
+        yield f"the {found} normalization of the {what}", cls(found.kind, *rows)
 
 
 def _as_others(f: Any, dtype: str) -> ActivationFunction:
@@ -260,8 +250,8 @@ def assembled(operations: list[tuple[str, Operation]]) -> MultilayerPerceptron:
 
 def _columns(operation: Operation) -> int | None:
     """The number of columns of the matrix that an operation takes; None if it takes any."""
-    if isinstance(operation, Normalize):
-        return len(operation.scale)
+    if isinstance(operation, Normalization):
+        return operation.scale.shape[1]
     return operation.input_size if isinstance(operation, Layer) and type(operation) is not DropoutLayer else None
 
 
@@ -269,11 +259,11 @@ def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
     """Add an operation on `size` columns: a layer, the function of the last layer, or a normalization."""
     last: Any = M.layers[-1] if M.layers else None
     if isinstance(operation, Denormalize):
-        M.target_normalization = _normalization(operation)
-    elif isinstance(operation, Normalize):
+        M.target_normalization = Normalization(**vars(operation))
+    elif isinstance(operation, Normalization):
         if last is not None or M.normalization is not None:
             raise ValueError("expected a normalization of the inputs before all layers")
-        M.normalization = _normalization(operation)
+        M.normalization = operation
     elif isinstance(operation, Layer):
         M.layers.append(DropoutLayer(size, dropout=operation.dropout) if type(operation) is DropoutLayer else operation)
     else:
@@ -333,12 +323,11 @@ def _checked(name: str, A: np.ndarray) -> np.ndarray:
     return np.array(A, order="C")
 
 
-def _normalization(found: Normalize) -> Normalization:
-    """The normalization with these numbers."""
-    rows = [_checked(name, getattr(found, name)).reshape(1, -1) for name in ("offset", "scale")]
-    if rows[0].shape != rows[1].shape or (rows[1] <= 0).any():
-        raise ValueError("offset and scale of a normalization: expected as many numbers of both, scales > 0")
-    return Normalization(found.kind, *rows)
+def normalization(
+    cls: type[Normalization], offset: np.ndarray, scale: np.ndarray, kind: str = "standard"
+) -> Normalization:
+    """The normalization, or its inverse, with these numbers."""
+    return cls(kind, *(_checked(name, A.reshape(1, -1)) for name, A in (("offset", offset), ("scale", scale))))
 
 
 # -- what the tools share -------------------------------------------------------------------------
@@ -352,11 +341,6 @@ FUNCTIONS = {  # without settings, as PyTorch calls them; Keras has relu, and ON
     af.SiLUActivation: "SiLU",
     af.SoftplusActivation: "Softplus",
 }
-
-
-def always(make: Callable[[], T]) -> Callable[..., T]:
-    """A reader or writer of things that have no settings."""
-    return lambda *thing: make()
 
 
 def counterpart(table: Mapping[type, T], thing: Any, problem: str) -> T:

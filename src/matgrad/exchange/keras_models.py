@@ -27,9 +27,10 @@ import numpy as np
 
 from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
+from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain, shapes
 from matgrad.exchange.chain import FUNCTIONS, Operation, chain_of, counterpart, model_of
-from matgrad.exchange.keras_shapes import GRIDS, Written, each, grid, number, shape_for, written
+from matgrad.exchange.keras_shapes import GRIDS, Written, each, grid, shape_for, written
 from matgrad.foundation.files import naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.foundation.writing import atomic_write
@@ -41,6 +42,7 @@ from matgrad.layers import (
     LayerNormalizationLayer,
     RMSNormalizationLayer,
 )
+from matgrad.layers.composite import Shape, output_shape
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
     import keras
 
     model = keras.Sequential([keras.Input((M.layers[0].input_size,), dtype=M.dtype)])
-    shape: shapes.Shape = ()  # of the images or tokens between two layers; () of rows
+    shape: Shape = ()  # of the images or tokens between two layers; () of rows
     for where, operation in chain_of(M):
         with naming(where):
             wanted = shape_for(operation, shape)
@@ -72,7 +74,7 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
                 model.add(getattr(keras.layers, kind)(**settings, dtype=M.dtype))
                 model.layers[-1].set_weights(weights)
             has_shape = isinstance(operation, EmbeddingLayer) or (wanted and isinstance(operation, chain.Layer))
-            shape = shapes.output_shape(operation) if has_shape else wanted
+            shape = output_shape(operation) if has_shape else wanted
     if shape:
         model.add(keras.layers.Flatten())
     return model
@@ -83,13 +85,13 @@ def _of_row(operation: Any) -> Written:
     return counterpart(WRITERS, operation, "Keras has no such layer")(operation)
 
 
-def _squared(x: chain.Normalize) -> Written:
+def _squared(x: Normalization) -> Written:
     """A normalization, of which Keras keeps the squares of the scales."""
     with np.errstate(over="ignore", under="ignore"):
         variance = x.scale * x.scale
     if (x.scale < SMALLEST).any() or (np.sqrt(variance) != x.scale).any():
         raise ValueError(f"Keras keeps the squares of scales, expected scales from {SMALLEST:g} to 1e19")
-    return "Normalization", {"mean": x.offset, "variance": variance, "invert": isinstance(x, chain.Denormalize)}
+    return "Normalization", {"mean": x.offset[0], "variance": variance[0], "invert": isinstance(x, chain.Denormalize)}
 
 
 def _piecewise(kind: str, setting: str, x: float) -> Written:
@@ -114,7 +116,7 @@ WRITERS: dict[type, Callable[[Any], Written]] = {
     RMSNormalizationLayer: lambda x: ("RMSNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
     EmbeddingLayer: lambda x: ("Embedding", {"input_dim": x.V, "output_dim": x.size}, x.W),
     DropoutLayer: lambda x: ("Dropout", {"rate": x.dropout}),
-    chain.Normalize: _squared,
+    Normalization: _squared,
     chain.Denormalize: _squared,
     af.AllReLUActivation: lambda f: _piecewise("LeakyReLU", "negative_slope", f.alpha),
     af.TReLUActivation: lambda f: _piecewise("ReLU", "threshold", f.epsilon),
@@ -355,7 +357,7 @@ def _check_chain(config: Config, layers: list[Config]) -> None:
 
 def operations_of(parts: list[Part]) -> Iterator[tuple[str, Operation]]:
     """The operations of layers, with their places."""
-    at: shapes.Shape = ()  # of the images or tokens between two layers; () of rows
+    at: Shape = ()  # of the images or tokens between two layers; () of rows
     padding = 0
     for part in parts:
         with naming(part.where):
@@ -364,20 +366,20 @@ def operations_of(parts: list[Part]) -> Iterator[tuple[str, Operation]]:
                 at = tuple(part.config["target_shape"]) if part.kind == "Reshape" else ()
                 operations: list[Any] = []
             elif part.kind in ("ZeroPadding1D", "ZeroPadding2D"):
-                padding, operations = number("padding", part.config["padding"]), []
+                padding, operations = shapes.single("padding", part.config["padding"]), []
             elif part.kind in GRIDS:
                 operations = grid(part, at, padding, _activation)
-                at, padding = shapes.output_shape(operations[0]), 0
+                at, padding = output_shape(operations[0]), 0
             elif part.kind == "Embedding":
                 if len(at) != 1:
                     raise ValueError("takes labels of any length: expected it after keras.Input((L,)), their number")
                 operations = [shapes.embedding(at, part.named("embeddings")["embeddings"])]
-                at = shapes.output_shape(operations[0])
+                at = output_shape(operations[0])
             else:
                 operations = READERS[part.kind](part)
                 if len(at) > 1:
                     operations = [each(at, x) for x in operations]
-                    at = next((shapes.output_shape(x) for x in operations if isinstance(x, EachLayer)), at)
+                    at = next((output_shape(x) for x in operations if isinstance(x, EachLayer)), at)
             if padding and part.kind not in ("ZeroPadding1D", "ZeroPadding2D"):
                 raise ValueError("follows a layer that pads with zeros; expected a convolution or a mean after it")
         yield from ((part.where, operation) for operation in operations)
@@ -431,7 +433,7 @@ def _normalization(layer: Part) -> list[Operation]:
         scale = np.sqrt(variance)
     if mean.ndim != 1 or not (scale >= SMALLEST).all():
         raise ValueError("expected a mean and a variance, not near 0, for every column")
-    return [chain.Denormalize(mean, scale) if layer.config["invert"] else chain.Normalize(mean, scale)]
+    return [chain.normalization(chain.Denormalize if layer.config["invert"] else Normalization, mean, scale)]
 
 
 ACTIVATIONS: dict[str, Callable[[], Any]] = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from matgrad.exchange import chain, shapes
 from matgrad.exchange.chain import Operation
-from matgrad.exchange.shapes import Shape
+from matgrad.exchange.shapes import single
 from matgrad.layers import (
     ConvolutionLayer,
     DropoutLayer,
@@ -18,6 +18,7 @@ from matgrad.layers import (
     MaxPoolingLayer,
     MeanPoolingLayer,
 )
+from matgrad.layers.composite import Shape, shape_of
 
 Written = tuple[Any, ...]  # the class of a layer, its settings and its weights
 
@@ -27,7 +28,7 @@ Written = tuple[Any, ...]  # the class of a layer, its settings and its weights
 def shape_for(operation: Any, shape: Shape) -> Shape:
     """The shape in which Keras has the input of an operation: that of images and tokens; () of rows."""
     if type(operation) in (*chain.GRIDS, EachLayer):
-        return shapes.shape_of(operation)
+        return shape_of(operation)
     return () if isinstance(operation, chain.Layer) and type(operation) is not DropoutLayer else shape
 
 
@@ -68,15 +69,7 @@ def each(shape: Shape, operation: Any) -> Operation:
         raise ValueError("takes pixels or tokens; expected a layer Flatten before it")
     if not is_of_rows:
         return operation
-    return shapes.each(shape, operation)
-
-
-def number(name: str, value: Any) -> int:
-    """The number that a setting has along each side."""
-    flat = {x for item in (value if isinstance(value, list | tuple) else [value]) for x in np.ravel(item).tolist()}
-    if len(flat) != 1 or not isinstance(n := flat.pop(), int):
-        raise ValueError(f"found {name}={value!r}, expected one number for all sides")
-    return n
+    return EachLayer.on(shape, operation)
 
 
 GRIDS = ("Conv1D", "Conv2D", "MaxPooling1D", "MaxPooling2D", "AveragePooling1D", "AveragePooling2D")
@@ -87,10 +80,9 @@ def grid(layer: Any, shape: Shape, padding: int, activation: Callable[[Any], lis
     if len(shape) != int(layer.kind[-2]) + 1:
         raise ValueError(f"takes images, but found the shape {shape}: expected (H, W, C) or (L, C)")
     if layer.config["padding"] == "same" and layer.kind.startswith("Conv") and not padding:
-        span = number("dilation_rate", layer.config["dilation_rate"]) * (
-            number("kernel_size", layer.config["kernel_size"]) - 1
-        )
-        if span % 2 or number("strides", layer.config["strides"]) > 1:
+        dilation, size = (single(name, layer.config[name]) for name in ("dilation_rate", "kernel_size"))
+        span = dilation * (size - 1)
+        if span % 2 or single("strides", layer.config["strides"]) > 1:
             raise ValueError("found padding='same' with an even window or a stride; expected 'valid'")
         padding = span // 2
     elif layer.config["padding"] != "valid":
@@ -99,10 +91,10 @@ def grid(layer: Any, shape: Shape, padding: int, activation: Callable[[Any], lis
         kind = MaxPoolingLayer if layer.kind.startswith("Max") else MeanPoolingLayer
         if padding and kind is MaxPoolingLayer:
             raise ValueError("follows a layer that pads with zeros, which could be the maximum; expected none")
-        size, stride = (number(name, layer.config[name]) for name in ("pool_size", "strides"))
+        size, stride = (single(name, layer.config[name]) for name in ("pool_size", "strides"))
         return [kind(shape, size, stride=stride, padding=padding)]
     arrays = layer.named("kernel", *(["bias"] if layer.config["use_bias"] else []))
-    settings = {"stride": number("strides", layer.config["strides"]), "groups": layer.config["groups"]}
-    settings |= {"dilation": number("dilation_rate", layer.config["dilation_rate"]), "padding": padding}
+    settings = {"stride": single("strides", layer.config["strides"]), "groups": layer.config["groups"]}
+    settings |= {"dilation": single("dilation_rate", layer.config["dilation_rate"]), "padding": padding}
     made = shapes.convolution(shape, np.moveaxis(arrays["kernel"], -1, 0), arrays.get("bias"), **settings)
     return [made, *activation(layer)]

@@ -18,8 +18,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from matgrad import activation_functions as af
-from matgrad.exchange import chain, onnx_shapes, shapes
-from matgrad.exchange.chain import Operation, always, chain_of, model_of
+from matgrad.datasets.normalization import Normalization
+from matgrad.exchange import chain, onnx_shapes
+from matgrad.exchange.chain import Operation, chain_of, model_of
 from matgrad.exchange.onnx_graph import DOMAINS, Graph, row_of
 from matgrad.exchange.onnx_shapes import Layout, Nodes
 from matgrad.foundation.files import naming
@@ -33,6 +34,7 @@ from matgrad.layers import (
     RMSNormalizationLayer,
     SequenceLayer,
 )
+from matgrad.layers.composite import Shape
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.storage.models import model_description, read_description, with_information
@@ -87,8 +89,8 @@ WRITERS: dict[type, Callable[[Nodes, Any], object]] = {
     BatchNormalizationLayer: _batch_normalization,
     LayerNormalizationLayer: _normalization_of_rows,
     RMSNormalizationLayer: _normalization_of_rows,
-    chain.Normalize: lambda graph, x: graph.add("Sub", x.offset[None]).add("Div", x.scale[None]),
-    chain.Denormalize: lambda graph, x: graph.add("Mul", x.scale[None]).add("Add", x.offset[None]),
+    Normalization: lambda graph, x: graph.add("Sub", x.offset).add("Div", x.scale),
+    chain.Denormalize: lambda graph, x: graph.add("Mul", x.scale).add("Add", x.offset),
     **dict.fromkeys(chain.FUNCTIONS, lambda graph, f: graph.add(chain.FUNCTIONS[type(f)].capitalize())),
     # PRelu has its slope in the dtype of the model, LeakyRelu in float32
     af.AllReLUActivation: lambda graph, f: graph.add("PRelu", np.array([float(f.alpha)])),
@@ -197,7 +199,7 @@ def _prelu(graph: Graph) -> Operation:
     return af.AllReLUActivation(graph.number_of(slope.item()))
 
 
-def _normalization(graph: Graph) -> chain.Normalize:
+def _normalization(graph: Graph) -> Normalization:
     """(X - offset) / scale or Y·scale + offset, which are two nodes."""
     if graph.layout is not None and graph.layout.tokens() != graph.layout.columns.shape[-1:]:
         raise ValueError("expected a normalization of rows, here of images or tokens")
@@ -206,7 +208,8 @@ def _normalization(graph: Graph) -> chain.Normalize:
     if not graph.follow("Add" if is_inverse else "Div"):
         raise ValueError("expected a Sub, then a Div, or a Mul, then an Add, as in a normalization")
     second = graph.row(commutes=is_inverse)
-    return chain.Denormalize(second, first) if is_inverse else chain.Normalize(first, second)
+    found = (chain.Denormalize, second, first) if is_inverse else (Normalization, first, second)
+    return chain.normalization(*found)
 
 
 def _sum(graph: Graph) -> Operation:
@@ -217,7 +220,7 @@ def _sum(graph: Graph) -> Operation:
     if graph.starts[start][0] == len(graph.found):
         raise ValueError("expected X + F(X), for layers F")
     shape = _shared(graph.starts[start][1], graph.layout)
-    return shapes.composed(ResidualLayer, shape, _layers(graph.since(start)))
+    return ResidualLayer.on(shape, *_layers(graph.since(start)))
 
 
 def _product(graph: Graph) -> Operation:
@@ -230,7 +233,7 @@ def _product(graph: Graph) -> Operation:
         )
     branch = graph.branches.pop()
     shape, G = _shared(graph.layout, branch.layout), graph.since(branch.start)
-    return shapes.composed(GatedLayer, shape, [_one(shape, x) for x in (branch.operations, G)])
+    return GatedLayer.on(shape, *(_one(shape, x) for x in (branch.operations, G)))
 
 
 def _layers(operations: list[tuple[str, Operation]]) -> list[Any]:
@@ -241,13 +244,13 @@ def _layers(operations: list[tuple[str, Operation]]) -> list[Any]:
     return M.layers
 
 
-def _one(shape: shapes.Shape, operations: list[tuple[str, Operation]]) -> Any:
+def _one(shape: Shape, operations: list[tuple[str, Operation]]) -> Any:
     """The layer that operations are."""
     layers = _layers(operations)
-    return layers[0] if len(layers) == 1 else shapes.composed(SequenceLayer, shape, layers)
+    return layers[0] if len(layers) == 1 else SequenceLayer.on(shape, *layers)
 
 
-def _shared(a: Layout | None, b: Layout | None) -> shapes.Shape:
+def _shared(a: Layout | None, b: Layout | None) -> Shape:
     """The shape of the rows, tokens or images that two branches share."""
     if a is None or b is None or a.is_folded != b.is_folded or not np.array_equal(a.columns, b.columns):
         raise ValueError("expected two branches with numbers in the same order, of known sizes")
@@ -275,6 +278,10 @@ def _reshaping(graph: Graph) -> None:
         graph.layout = Layout(graph.layout.columns.ravel())
 
 
+def _plain(function: Callable[[], Operation]) -> Callable[[Graph], Operation]:
+    return lambda graph: function()
+
+
 READERS: dict[str, Callable[[Graph], Operation | None]] = {
     "Gemm": _affine,
     "MatMul": _affine,
@@ -288,8 +295,8 @@ READERS: dict[str, Callable[[Graph], Operation | None]] = {
     "Cast": onnx_shapes.cast,
     "Gather": onnx_shapes.gather,
     **dict.fromkeys(("Reshape", "Transpose", "Flatten"), _reshaping),
-    **{name.capitalize(): always(function) for function, name in chain.FUNCTIONS.items() if name != "SiLU"},
-    "Swish": always(af.SiLUActivation),
+    **{name.capitalize(): _plain(f) for f, name in chain.FUNCTIONS.items() if name != "SiLU"},
+    "Swish": _plain(af.SiLUActivation),
     "LeakyRelu": lambda graph: af.AllReLUActivation(graph.attribute("alpha", 0.01)),
     "PRelu": _prelu,
     "ThresholdedRelu": lambda graph: af.TReLUActivation(graph.attribute("alpha", 1.0)),

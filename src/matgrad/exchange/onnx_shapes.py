@@ -16,7 +16,6 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from matgrad.exchange import chain, shapes
-from matgrad.exchange.shapes import Shape
 from matgrad.layers import (
     AttentionLayer,
     ConvolutionLayer,
@@ -33,6 +32,7 @@ from matgrad.layers import (
     SequenceLayer,
     SinusoidalLayer,
 )
+from matgrad.layers.composite import Shape, output_shape, shape_of
 from matgrad.sparse.matrix import SparseMatrix
 
 # -- from a model ---------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _embedding(graph: Nodes, x: EmbeddingLayer) -> None:
 
 
 def _positions(graph: Nodes, x: Any) -> None:
-    shape = shapes.shape_of(x)
+    shape = shape_of(x)
     graph.reshape(*shape).add("Add", chain.dense(x.b).reshape(shape)).reshape(x.output_size)
 
 
@@ -254,8 +254,8 @@ def _each(graph: Any, layer: chain.Layer) -> chain.Layer:
     if layer.input_size != d:
         raise ValueError(f"takes {layer.input_size} columns, but what is before it has {d}")
     graph.check_bytes(64 * math.prod(sides) * layer.output_size, "its output")
-    made = shapes.each((*sides, d), layer)
-    graph.layout = Layout.of(shapes.output_shape(made), is_folded=graph.layout.is_folded)
+    made = EachLayer.on((*sides, d), layer)
+    graph.layout = Layout.of(output_shape(made), is_folded=graph.layout.is_folded)
     return made
 
 
@@ -265,7 +265,7 @@ def normalizing(graph: Any, layer: Any, axis: int) -> chain.Layer:
     if isinstance(layer, LayerNormalizationLayer | RMSNormalizationLayer):
         check_axis(layout, axis)
     elif layout is not None and not layout.is_matrix:
-        return shapes.each(layout.images(), layer)
+        return EachLayer.on(layout.images(), layer)
     if layout is None or (layout.is_flat and layout.tokens()):
         return layer
     return _each(graph, layer)
@@ -278,13 +278,6 @@ def check_axis(layout: Layout | None, axis: int) -> None:
         raise ValueError(f"found axis={axis}, expected -1 or {last}")
 
 
-def _single(name: str, values: Any) -> int:
-    """The number that a setting has along each side."""
-    if not isinstance(values, list | tuple) or len({*values}) != 1 or (n := int(values[0])) < (name != "pads"):
-        raise ValueError(f"found {name}={values}, expected one number for all sides")
-    return n
-
-
 def grid(graph: Any) -> chain.Layer:
     """A convolution or a pooling layer; the layout becomes that of its output."""
     kind = graph.node.op_type
@@ -292,9 +285,9 @@ def grid(graph: Any) -> chain.Layer:
     shape = graph.sizes().images()
     k = len(shape) - 1
     sides = [*(arrays[0].shape[2:] if arrays else shape[:-1])]  # by default those of the kernel, or of the whole image
-    size = _single("kernel_shape", graph.attribute("kernel_shape", sides))
+    size = shapes.single("kernel_shape", graph.attribute("kernel_shape", sides))
     defaults = {"strides": k * [1], "pads": 2 * k * [0], "dilations": k * [1]}
-    stride, padding, dilation = (_single(name, graph.attribute(name, x)) for name, x in defaults.items())
+    stride, padding, dilation = (shapes.single(name, graph.attribute(name, x)) for name, x in defaults.items())
     pixels = math.prod((n + 2 * padding) // stride for n in shape[:-1])
     channels = arrays[0].shape[0] if arrays else shape[-1]
     graph.check_bytes(40 * pixels * (size**k * shape[-1] + channels), "its windows")
@@ -308,7 +301,7 @@ def grid(graph: Any) -> chain.Layer:
         layer = (MaxPoolingLayer if kind == "MaxPool" else MeanPoolingLayer)(
             shape, size, stride=stride, padding=padding
         )
-    graph.layout = Layout.of(shapes.output_shape(layer), has_images=True)
+    graph.layout = Layout.of(output_shape(layer), has_images=True)
     return layer
 
 

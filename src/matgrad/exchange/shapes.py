@@ -6,27 +6,23 @@ A row of matgrad has the channels of a pixel side by side, as Keras has them; Py
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from matgrad.exchange import chain
 from matgrad.layers import AttentionLayer, ConvolutionLayer, EachLayer, EmbeddingLayer, Layer
+from matgrad.layers.composite import Shape
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
-Shape = tuple[int, ...]
 
-
-def shape_of(layer: Any) -> Shape:
-    """The shape of the input."""
-    return tuple(getattr(layer, "input_shape", (layer.input_size,)))
-
-
-def output_shape(layer: Any) -> Shape:
-    """The shape of the output."""
-    return tuple(getattr(layer, "output_shape", (layer.output_size,)))
+def single(name: str, value: Any) -> int:
+    """The number that a setting has along each side: 1 or more, but of padding 0 or more."""
+    found = {*np.ravel(value).tolist()} if isinstance(value, int | list | tuple) else set()
+    if len(found) != 1 or not isinstance(n := found.pop(), int) or n < (name not in ("padding", "pads")):
+        raise ValueError(f"found {name}={value!r}, expected one number for all sides")
+    return n
 
 
 # -- kernels ----------------------------------------------------------------------------------------
@@ -77,20 +73,6 @@ def convolution(shape: Shape, A: np.ndarray, b: np.ndarray | None, stored: Any =
 # -- layers of layers -------------------------------------------------------------------------------
 
 
-def each(shape: Shape, *layers: Layer) -> Layer:
-    """Layers on every token or pixel of a shape."""
-    made: Any = EachLayer(math.prod(shape[:-1]), *layers)
-    made.input_shape, made.output_shape = shape, (*shape[:-1], layers[-1].output_size)
-    return made
-
-
-def composed(cls: type[Any], shape: Shape, layers: Sequence[Layer]) -> Layer:
-    """A layer of layers, which knows its shapes."""
-    made: Any = cls(*layers)
-    made.input_shape, made.output_shape = shape, output_shape(layers[-1])
-    return made
-
-
 def attention(shape: Shape, heads: int, causal: bool, *projections: np.ndarray) -> list[Layer]:
     """Self-attention between the linear layers W, b of queries, keys and values and V, c of the output."""
     W, b, V, c = projections
@@ -98,9 +80,9 @@ def attention(shape: Shape, heads: int, causal: bool, *projections: np.ndarray) 
     middle = AttentionLayer((L, len(W)), heads, causal=causal)
     middle.B = middle.B.astype(W.dtype)
     return [
-        each(shape, chain.linear(W, b)),
+        EachLayer.on(shape, chain.linear(W, b)),
         middle,
-        each((L, len(W) // 3), chain.linear(V, c)),
+        EachLayer.on((L, len(W) // 3), chain.linear(V, c)),
     ]
 
 

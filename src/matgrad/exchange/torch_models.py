@@ -21,12 +21,11 @@ from torch import nn
 from torch.nn.utils import prune, skip_init
 
 from matgrad import activation_functions as af
-from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, chain_of, check_settings, counterpart, dense, model_of, rows_of
-from matgrad.exchange.torch_reading import Reader, example, flattened, rows_in
+from matgrad.exchange.torch_reading import Reader, array, example, flattened, rows_in
 from matgrad.exchange.torch_shapes import CONVOLUTIONS, MODULES, Residual, Writer
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
@@ -56,11 +55,11 @@ class _Rows(nn.Module):
     offset: torch.Tensor
     scale: torch.Tensor
 
-    def __init__(self, x: chain.Normalize) -> None:
+    def __init__(self, x: Normalization) -> None:
         super().__init__()
         self.kind = x.kind
-        self.register_buffer("offset", torch.tensor(x.offset[None]))
-        self.register_buffer("scale", torch.tensor(x.scale[None]))
+        self.register_buffer("offset", torch.tensor(x.offset))
+        self.register_buffer("scale", torch.tensor(x.scale))
 
     def extra_repr(self) -> str:
         return self.kind
@@ -97,7 +96,7 @@ COUNTERPARTS: dict[type, tuple[type[nn.Module], dict[str, str]]] = {  # and what
 # the values that other settings may have, of which the first one is written
 FIXED: dict[type, dict[str, tuple[Any, ...]]] = {
     nn.Flatten: {"start_dim": (1,), "end_dim": (-1, 1)},
-    nn.BatchNorm1d: {"track_running_stats": (True,)},
+    **{kind: {"track_running_stats": (True,)} for kind in (nn.BatchNorm1d, nn.BatchNorm2d)},
     nn.Softmax: {"dim": (1, -1, None)},
     nn.LogSoftmax: {"dim": (1, -1, None)},
     nn.GELU: {"approximate": ("none",)},
@@ -105,7 +104,8 @@ FIXED: dict[type, dict[str, tuple[Any, ...]]] = {
     nn.Softplus: {"beta": (1.0,), "threshold": (40.0, 20.0)},  # ln(1 + e^x) is x from 40 on, also in float64
 }
 OURS = {kind: (cls, settings) for cls, (kind, settings) in COUNTERPARTS.items()}
-NORMALIZATIONS: dict[type, type[_Rows]] = {chain.Normalize: NormalizeInputs, chain.Denormalize: DenormalizeOutputs}
+OURS[nn.BatchNorm2d] = OURS[nn.BatchNorm1d]
+NORMALIZATIONS: dict[type, type[_Rows]] = {Normalization: NormalizeInputs, chain.Denormalize: DenormalizeOutputs}
 
 KNOWN = (nn.Sequential, nn.Linear, nn.Flatten, nn.Identity, *OURS, *NORMALIZATIONS.values(), *MODULES)
 
@@ -122,7 +122,7 @@ def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
 
 def _module_of(x: Any) -> nn.Module:
     """The module that does the same."""
-    if isinstance(x, chain.Normalize):
+    if isinstance(x, Normalization):
         return NORMALIZATIONS[type(x)](x)
     if isinstance(x, LinearLayer):
         module = _filled(skip_init(nn.Linear, x.input_size, x.output_size), dense(x.W), dense(x.b)[0])
@@ -217,10 +217,10 @@ def _outputs(module: nn.Module, parts: Parts, X: np.ndarray, shape: tuple[int, .
     try:
         Y = torch.tensor(X, device=next(module.parameters()).device)
         Y = Y if shape is None else example(Y, shape, parts[0][1])
-        yield "", _array(rows_in(module(Y) if not isinstance(module, nn.MultiheadAttention) else module(Y, Y, Y)[0]))
+        yield "", array(rows_in(module(Y) if not isinstance(module, nn.MultiheadAttention) else module(Y, Y, Y)[0]))
         for where, part in parts:
             Y = part(Y) if type(part) is not nn.MultiheadAttention else part(Y, Y, Y)[0]
-            yield where, _array(rows_in(Y))
+            yield where, array(rows_in(Y))
     finally:
         torch.set_float32_matmul_precision(precision)
 
@@ -251,8 +251,8 @@ def _operation(module: Any, dtype: str) -> Operation | None:
     if isinstance(module, nn.Linear):
         return _linear(module)
     if kind in NORMALIZATIONS.values():
-        normalize = chain.Normalize if kind is NormalizeInputs else chain.Denormalize
-        return normalize(_array(module.offset)[0], _array(module.scale)[0], module.kind)
+        normalize = Normalization if kind is NormalizeInputs else chain.Denormalize
+        return chain.normalization(normalize, array(module.offset), array(module.scale), module.kind)
     cls: Any
     cls, names = OURS[kind]
     settings = {ours: getattr(module, theirs) for ours, theirs in names.items()}
@@ -262,8 +262,8 @@ def _operation(module: Any, dtype: str) -> Operation | None:
         raise ValueError(f"found {wrong[0]}={getattr(module, wrong[0])}, expected a number")
     if cls not in chain.NORMALIZING.values():
         return cls(1, **settings) if cls is DropoutLayer else cls(**settings)
-    rows = {ours: _array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
-    D = module.num_features if kind is nn.BatchNorm1d else module.normalized_shape[-1]
+    rows = {ours: array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
+    D = module.num_features if cls is BatchNormalizationLayer else module.normalized_shape[-1]
     return chain.normalizing(cls, rows, D, dtype, **settings)
 
 
@@ -272,16 +272,11 @@ ROWS = {"weight": "gamma", "bias": "beta", "running_mean": "running_mean", "runn
 
 def _linear(module: nn.Linear) -> Operation:
     """A linear layer, sparse if PyTorch has pruned its weights."""
-    b = None if module.bias is None else _array(module.bias)
+    b = None if module.bias is None else array(module.bias)
     if not hasattr(module, "weight_mask"):
-        return chain.linear(_array(module.weight), b)
-    support = Support.from_mask(_array(module.weight_mask) != 0)
-    return chain.linear(SparseMatrix.from_dense(_array(module.weight_orig), support), b)
-
-
-def _array(tensor: Any) -> np.ndarray:
-    """A NumPy array with the elements of a tensor."""
-    return backend_of(tensor).to_numpy(tensor)
+        return chain.linear(array(module.weight), b)
+    support = Support.from_mask(array(module.weight_mask) != 0)
+    return chain.linear(SparseMatrix.from_dense(array(module.weight_orig), support), b)
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from torch import nn
 
 from matgrad.exchange import chain, shapes
 from matgrad.exchange.chain import Operation
-from matgrad.exchange.shapes import Shape
 from matgrad.exchange.torch_shapes import (
     IMAGES,
     Gated,
@@ -26,6 +25,7 @@ from matgrad.exchange.torch_shapes import (
 from matgrad.layers import (
     BatchNormalizationLayer,
     DropoutLayer,
+    EachLayer,
     GatedLayer,
     LinearLayer,
     MaxPoolingLayer,
@@ -35,6 +35,7 @@ from matgrad.layers import (
     SequenceLayer,
     SinusoidalLayer,
 )
+from matgrad.layers.composite import Shape, output_shape
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.TransformerEncoder)
 
@@ -93,7 +94,7 @@ class Reader:
             operation = chain.linear(chain.dense(operation.W)[:, self.order], chain.dense(operation.b)[0])
             self.order = None
         if self.layout == "images" and isinstance(operation, BatchNormalizationLayer):
-            yield shapes.each(self.shape or (), operation)
+            yield EachLayer.on(self.shape or (), operation)
         elif self.layout == "images" and isinstance(operation, chain.Layer):
             raise ValueError("takes rows, but what is before it are images: expected nn.Flatten before it")
         elif self.order is not None and isinstance(operation, chain.Layer) and type(operation) is not DropoutLayer:
@@ -106,20 +107,17 @@ class Reader:
             raise ValueError("found max_norm, expected None")
         if self.shape is None or len(self.shape) != 1:
             raise ValueError("takes labels of any length: expected from_torch(…, shape=(L,)), the number of tokens")
-        layer = shapes.embedding(self.shape, _array(module.weight))
-        self.layout, self.shape = "tokens", shapes.output_shape(layer)
+        layer = shapes.embedding(self.shape, array(module.weight))
+        self.layout, self.shape = "tokens", output_shape(layer)
         return layer
 
     def _of_images(self, module: Any) -> Operation:
         if self.layout != "images" and not (self.layout == "tokens" and len(self.shape or ()) == 2):
             raise ValueError("takes images, but found rows: expected from_torch(…, shape=(H, W, C)) or (L, C)")
         if isinstance(module, nn.BatchNorm2d):
-            plain = nn.BatchNorm1d(module.num_features, module.eps, module.momentum, module.affine)
-            plain.track_running_stats = module.track_running_stats
-            plain.load_state_dict(module.state_dict())
-            return shapes.each(self.shape or (), self.of_row(plain))
+            return EachLayer.on(self.shape or (), self.of_row(module))
         layer = _grid(module, self.shape or ())
-        self.layout, self.shape = "images", shapes.output_shape(layer)
+        self.layout, self.shape = "images", output_shape(layer)
         return layer
 
     def _of_tokens(self, module: Any) -> Iterator[Operation]:
@@ -129,22 +127,22 @@ class Reader:
             layer: Any = (
                 PositionsLayer(int(np.prod(shape))) if isinstance(module.b, nn.Parameter) else SinusoidalLayer(*shape)
             )
-            layer.b, layer.input_shape, layer.output_shape = _array(module.b).reshape(1, -1), shape, shape
+            layer.b, layer.input_shape, layer.output_shape = array(module.b).reshape(1, -1), shape, shape
             yield layer
         elif kind in (SelfAttention, nn.MultiheadAttention):
             yield from _attention(module, shape, kind is SelfAttention and module.causal)
         elif kind is nn.TransformerEncoderLayer:
-            yield shapes.composed(SequenceLayer, shape, _encoder(module, shape, self.of_row))
+            yield SequenceLayer.on(shape, *_encoder(module, shape, self.of_row))
         elif kind is Residual:
-            yield shapes.composed(ResidualLayer, shape, self._inner(list(module)))
+            yield ResidualLayer.on(shape, *self._inner(list(module)))
         elif kind is Gated:
-            yield shapes.composed(GatedLayer, shape, [self._only(part) for part in (module.F, module.G)])
+            yield GatedLayer.on(shape, *(self._only(part) for part in (module.F, module.G)))
         else:
             operation = self.of_row(module)
             if isinstance(operation, DropoutLayer):
                 yield DropoutLayer(math.prod(shape), dropout=operation.dropout)
             elif isinstance(operation, chain.Layer):
-                yield shapes.each(shape, operation)
+                yield EachLayer.on(shape, operation)
                 self.shape = (*shape[:-1], operation.output_size)
             elif operation is not None:
                 yield operation
@@ -156,7 +154,7 @@ class Reader:
 
     def _only(self, part: Any) -> Any:
         layers = self._inner(list(part))
-        return layers[0] if len(layers) == 1 else shapes.composed(SequenceLayer, self.shape or (), layers)
+        return layers[0] if len(layers) == 1 else SequenceLayer.on(self.shape or (), *layers)
 
     def _inner(self, modules: list[Any]) -> list[Any]:
         """The layers of modules that begin where this reader is."""
@@ -194,30 +192,23 @@ def flattened(modules: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             yield name, module
 
 
-def _array(tensor: Any) -> np.ndarray:
+def array(tensor: Any) -> np.ndarray:
+    """The elements of a tensor."""
     return tensor.detach().cpu().numpy().copy()
-
-
-def _single(name: str, value: Any) -> int:
-    """The number that a setting has along each side."""
-    found = {*value} if isinstance(value, tuple) else {value}
-    if len(found) != 1 or not isinstance(n := found.pop(), int):
-        raise ValueError(f"found {name}={value!r}, expected one number for all sides")
-    return n
 
 
 def _grid(module: Any, shape: Shape) -> Any:
     """A convolution or a pooling layer."""
-    numbers = {name: _single(name, getattr(module, name)) for name in ("kernel_size", "stride", "padding")}
+    numbers = {name: shapes.single(name, getattr(module, name)) for name in ("kernel_size", "stride", "padding")}
     if isinstance(module, nn.Conv1d | nn.Conv2d):
         if module.padding_mode != "zeros":
             raise ValueError(f"found padding_mode={module.padding_mode!r}, expected 'zeros'")
         is_pruned = hasattr(module, "weight_mask")
-        A, b = (_array(module.weight_orig if is_pruned else module.weight), module.bias)
-        stored = np.moveaxis(_array(module.weight_mask), 1, -1) if is_pruned else None
+        A, b = (array(module.weight_orig if is_pruned else module.weight), module.bias)
+        stored = np.moveaxis(array(module.weight_mask), 1, -1) if is_pruned else None
         settings = {"stride": numbers["stride"], "padding": numbers["padding"], "groups": module.groups}
-        settings["dilation"] = _single("dilation", module.dilation)
-        return shapes.convolution(shape, np.moveaxis(A, 1, -1), None if b is None else _array(b), stored, **settings)
+        settings["dilation"] = shapes.single("dilation", module.dilation)
+        return shapes.convolution(shape, np.moveaxis(A, 1, -1), None if b is None else array(b), stored, **settings)
     is_mean = isinstance(module, nn.AvgPool1d | nn.AvgPool2d)
     expected: dict[str, tuple[Any, ...]] = {"ceil_mode": (False,)}
     expected |= {"count_include_pad": (True,), "divisor_override": (None,)} if is_mean else {}
@@ -235,13 +226,13 @@ def _attention(module: nn.MultiheadAttention, shape: Shape, causal: bool) -> lis
     if module.dropout:
         raise ValueError(f"found dropout={module.dropout}, expected 0: dropout of attention is no layer of matgrad")
     b = (
-        np.zeros(3 * d, _array(module.in_proj_weight).dtype)
+        np.zeros(3 * d, array(module.in_proj_weight).dtype)
         if module.in_proj_bias is None
-        else _array(module.in_proj_bias)
+        else array(module.in_proj_bias)
     )
     out = module.out_proj
-    c = np.zeros(d, b.dtype) if out.bias is None else _array(out.bias)
-    return shapes.attention(shape, module.num_heads, causal, _array(module.in_proj_weight), b, _array(out.weight), c)
+    c = np.zeros(d, b.dtype) if out.bias is None else array(out.bias)
+    return shapes.attention(shape, module.num_heads, causal, array(module.in_proj_weight), b, array(out.weight), c)
 
 
 def _encoder(module: Any, shape: Shape, of_row: Any) -> list[Any]:
@@ -253,12 +244,10 @@ def _encoder(module: Any, shape: Shape, of_row: Any) -> list[Any]:
     act = module.activation if isinstance(module.activation, nn.Module) else functions.get(module.activation)
     if act is None:
         raise ValueError(f"found the activation {module.activation!r}, expected relu, gelu or a module")
-    norms = [shapes.each(shape, of_row(x)) for x in (module.norm1, module.norm2)]
+    norms = [EachLayer.on(shape, of_row(x)) for x in (module.norm1, module.norm2)]
     first, second = of_row(module.linear1), of_row(module.linear2)
     hidden = chain.linear(first.W, first.b[0], of_row(act))
-    halves = [_attention(module.self_attn, shape, False), [shapes.each(shape, hidden, second)]]
+    halves = [_attention(module.self_attn, shape, False), [EachLayer.on(shape, hidden, second)]]
     if module.norm_first:
-        return [shapes.composed(ResidualLayer, shape, [norm, *half]) for norm, half in zip(norms, halves, strict=True)]
-    return [
-        x for norm, half in zip(norms, halves, strict=True) for x in (shapes.composed(ResidualLayer, shape, half), norm)
-    ]
+        return [ResidualLayer.on(shape, norm, *half) for norm, half in zip(norms, halves, strict=True)]
+    return [x for norm, half in zip(norms, halves, strict=True) for x in (ResidualLayer.on(shape, *half), norm)]

@@ -18,7 +18,6 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils import prune
 
 from matgrad.exchange import chain, shapes
-from matgrad.exchange.shapes import Shape
 from matgrad.foundation.files import naming
 from matgrad.layers import (
     AttentionLayer,
@@ -33,8 +32,8 @@ from matgrad.layers import (
     PositionsLayer,
     ResidualLayer,
     SequenceLayer,
-    SinusoidalLayer,
 )
+from matgrad.layers.composite import Shape, output_shape, shape_of
 
 
 class Images(nn.Module):
@@ -175,7 +174,7 @@ class Writer:
 
     def _each(self, x: Any, layers: list[Any]) -> None:
         """Layers on every token of the input of a layer; PyTorch computes on the last dimension."""
-        shape = shapes.shape_of(x)
+        shape = shape_of(x)
         self.to("tokens", (math.prod(shape[:-1]), shape[-1]))
         if any(isinstance(layer, BatchNormalizationLayer) for layer in layers):
             raise ValueError("PyTorch has batch normalization of channels alone: expected Each(BatchNormalization)")
@@ -192,7 +191,7 @@ class Writer:
             self.modules += _of_grid(x, self.of_row)
             self.shape = x.output_shape
         elif type(x) is EachLayer and [*map(type, x.layers)] == [BatchNormalizationLayer]:
-            self.to("images", shapes.shape_of(x))
+            self.to("images", shape_of(x))
             self.modules.append(_of_channels(cast(Any, x.layers[0]), len(self.shape)))
         elif type(x) is EachLayer:
             self._each(x, x.layers)
@@ -201,20 +200,20 @@ class Writer:
         elif isinstance(x, EmbeddingLayer):
             self.modules += [Labels(x.L), nn.Embedding.from_pretrained(_tensor(x.W), freeze=False)]
             self.layout, self.shape = "tokens", x.output_shape
-        elif isinstance(x, PositionsLayer | SinusoidalLayer):
-            self.to("tokens", shapes.shape_of(x))
-            self.modules.append(Positions(_tensor(x.b).reshape(self.shape), isinstance(x, PositionsLayer)))
+        elif isinstance(x, PositionsLayer):
+            self.to("tokens", shape_of(x))
+            self.modules.append(Positions(_tensor(x.b).reshape(self.shape), bool(x.parameters)))
         elif isinstance(x, AttentionLayer):
             raise ValueError(
                 "PyTorch has attention with projections only: Each(Linear(3d));Attention(h);Each(Linear(d))"
             )
         elif isinstance(x, ResidualLayer | GatedLayer):
-            shape = shapes.shape_of(x)
+            shape = shape_of(x)
             self.to("tokens" if len(shape) == 2 else "rows", shape if len(shape) == 2 else ())
             if isinstance(x, ResidualLayer):
                 self.modules.append(Residual(*self._inner(x.layers, shape)))
             else:
-                made = shapes.output_shape(x)
+                made = output_shape(x)
                 self.modules.append(Gated(*(nn.Sequential(*self._inner([part], made)) for part in x.layers)))
                 self.shape = made if self.layout == "tokens" else self.shape
         else:

@@ -31,6 +31,11 @@ def is_of_user(code: CodeType) -> bool:
     return not is_standard and not file.startswith((PACKAGE, *others)) and not (file == "<string>" and is_generated)
 
 
+def is_builtin(thing: object) -> bool:
+    """Whether a thing is of a class of the package."""
+    return type(thing).__module__.startswith("matgrad.")
+
+
 def is_asked_by_user(depth: int = 1) -> bool:
     """Whether the method that calls this was called by code of a user, perhaps by way of a library.
 

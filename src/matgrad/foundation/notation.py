@@ -11,31 +11,10 @@ _NAMES = "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rh
 _GREEK = {*_NAMES.split(), *re.findall(r"\w+", "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega")}
 SYMBOLS = {"al": "a_l", "tl": "t_l", "ar": "a_r", "tr": "t_r"}  # names that are not written with their own letters
 SYMBOLS |= {"epsilon": r"\varepsilon", "delta": r"\Delta", "weight_decay": r"\lambda"}
-SIGNS = {
-    **{"∂": r"\partial", "Σ": r"\Sigma", "σ": r"\sigma", "π": r"\pi", "μ": r"\mu", "ε": r"\varepsilon", "γ": r"\gamma"},
-    **{
-        "α": r"\alpha",
-        "β": r"\beta",
-        "δ": r"\delta",
-        "·": r"\cdot",
-        "⊙": r"\odot",
-        "≥": r"\geq",
-        "≤": r"\leq",
-        "→": r"\to",
-    },
-    **{"ᵀ": r"^\top", "²": "^2", "⁻": "^-", "¹": "^1", "∇": r"\nabla", "√": r"\surd", "′": "'", "…": r"\ldots"},
-    **{
-        "⟨": r"\langle",
-        "⟩": r"\rangle",
-        "ℒ": r"\mathcal{L}",
-        "₂": "_2",
-        "ᵢ": "_i",
-        "×": r"\times",
-        "½": r"\frac12",
-        "−": "-",
-        "∞": r"\infty",
-    },
-}  # in the words of a rule
+_SIGNS = r"""∂ \partial Σ \Sigma σ \sigma π \pi μ \mu ε \varepsilon γ \gamma α \alpha β \beta δ \delta · \cdot ⊙ \odot
+≥ \geq ≤ \leq → \to ᵀ ^\top ² ^2 ⁻ ^- ¹ ^1 ∇ \nabla √ \surd ′ ' … \ldots ⟨ \langle ⟩ \rangle ℒ \mathcal{L} ₂ _2 ᵢ _i
+× \times ½ \frac12 − - ∞ \infty"""
+SIGNS = dict(zip(_SIGNS.split()[::2], _SIGNS.split()[1::2], strict=True))  # of a rule
 FUNCTIONS = {  # that are not written with their names
     "sigmoid": r"\sigma",
     "tanh": r"\tanh",

@@ -44,6 +44,11 @@ def check_size(name: str, size: Any, least: int = 1) -> int:
     return size if isinstance(size, int) else operator.index(size)
 
 
+def size_text(shape: Iterable[object]) -> str:
+    """Sizes in words, such as 3 × 4."""
+    return " × ".join(map(str, shape))
+
+
 ULPS = 4  # how far from an exact number a floating-point one may be, after a few operations
 
 

@@ -60,11 +60,12 @@ def as_json(value: Any, indent: int | None = 2) -> str:
 
     What is no Unicode, in the name of a file, is escaped as JSON does: it comes back, and can be printed.
     """
-    return json.dumps(finite(value), indent=indent, allow_nan=False)
+    return json.dumps(finite(value), indent=indent, allow_nan=False, default=str)
 
 
 def finite(value: Any, instead: Callable[[float], Any] = lambda x: None) -> Any:
-    """The value with something instead of nan and infinities, which JSON does not have."""
+    """The value with numbers of Python, and something instead of nan and infinities, which JSON does not have."""
+    value = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
     if isinstance(value, dict):
         return {key: finite(item, instead) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -18,9 +18,10 @@ import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import Array
+from matgrad.foundation.callers import is_builtin
 from matgrad.inspection.equations import Equation, assignment
-from matgrad.inspection.faults import naming_faults
 from matgrad.inspection.variables import NumericModel, Variable, size_text
+from matgrad.inspection.verdicts import naming_faults
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction, check_loss, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -207,8 +208,7 @@ class _Comparison:
         self.typical = float(np.abs(self.values).mean()) or 1.0
         self.loss = model.mean_loss(model.inputs[-1])
         # what the rounding error of ℒ is proportional to besides ℒ: the largest |Y| and, with logarithms, 1
-        is_builtin = type(model.loss).__module__.startswith("matgrad.")
-        has_logarithms = model.loss.has_probabilities or not is_builtin
+        has_logarithms = model.loss.has_probabilities or not is_builtin(model.loss)
         self.rounding = max(float(np.abs(model.inputs[-1]).max(initial=0.0)), float(has_logarithms))
 
     def judge(self, element: Element) -> _Verdict:

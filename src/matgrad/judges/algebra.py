@@ -21,8 +21,7 @@ import numpy as np
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.numbers import own_generator
 from matgrad.inspection.equations import last_line
-from matgrad.inspection.faults import USE_THE_TABLE
-from matgrad.inspection.verdicts import Check, crash, gradient_checks, judged, suffixed
+from matgrad.inspection.verdicts import USE_THE_TABLE, Check, crash, gradient_checks, judged, suffixed
 from matgrad.judges.definitions import definition_of
 from matgrad.layers.base import check_layers
 from matgrad.layers.layer import Layer

@@ -15,10 +15,10 @@ from matgrad.layers.linear import ActivationLayer as ActivationLayer
 from matgrad.layers.linear import LinearLayer as LinearLayer
 from matgrad.layers.linear import LogSoftmaxLayer as LogSoftmaxLayer
 from matgrad.layers.linear import SoftmaxLayer as SoftmaxLayer
+from matgrad.layers.linear import SReLULayer as SReLULayer
 from matgrad.layers.normalization import BatchNormalizationLayer as BatchNormalizationLayer
 from matgrad.layers.normalization import LayerNormalizationLayer as LayerNormalizationLayer
 from matgrad.layers.normalization import RMSNormalizationLayer as RMSNormalizationLayer
-from matgrad.layers.srelu import SReLULayer as SReLULayer
 from matgrad.layers.tokens import AttentionLayer as AttentionLayer
 from matgrad.layers.tokens import EmbeddingLayer as EmbeddingLayer
 from matgrad.layers.tokens import PositionsLayer as PositionsLayer

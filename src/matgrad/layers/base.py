@@ -15,8 +15,8 @@ from matgrad.backends.base import Matrix, size_of
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.state import State, matrices_of, places_of, put, taken
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
-from matgrad.sparse.growing import Rewiring
 from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
+from matgrad.sparse.rules import Rewiring
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import describe
 

@@ -5,18 +5,32 @@ The state of part i has the prefix 'i.', from 1, as in '3.1.W'.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, Self
 
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix, hadamard, stack, unstack
 from matgrad.specifications.parsing import stem
 
+Shape = tuple[int, ...]  # of images (H, W, C), tokens (L, d) or labels (L,)
 
-def composite_specification(layer: Layer) -> str:
-    """The name of a layer of layers with those of its parts, such as ``Residual(Each(RMSNormalization;Linear(8)))``."""
-    inner = ";".join(map(_inner_specification, layer.parts()))
-    return getattr(layer, "text", "") or f"{stem(type(layer), 'Layer')}({inner})"
+
+def shape_of(layer: Any) -> Shape:
+    """The shape of the input: that of a layer which has none is its size."""
+    return tuple(getattr(layer, "input_shape", (layer.input_size,)))
+
+
+def output_shape(layer: Any) -> Shape:
+    """The shape of the output."""
+    return tuple(getattr(layer, "output_shape", (layer.output_size,)))
+
+
+def shaped(layer: Any, given: Shape, made: Shape) -> Any:
+    """The layer, which knows the shapes of its input and its output."""
+    layer.input_shape, layer.output_shape = given, made
+    return layer
 
 
 def _inner_specification(layer: Layer) -> str:
@@ -31,7 +45,31 @@ def with_size(specification: str, size: int) -> str:
     return f"{name}({size}, {rest}" if parenthesis else f"{name}({size})"
 
 
-class SequenceLayer(Layer):
+class CompositeLayer(Layer):
+    """A layer of `layers`, and its specification, such as ``Residual(Each(RMSNormalization;Linear(8)))``."""
+
+    text = ""  # the specification, if it is another one
+
+    def __init__(self, *layers: Layer) -> None:
+        if not layers:
+            raise ValueError(f"{type(self).__name__}: expected at least one layer, found none")
+        self.layers = list(layers)
+        super().__init__(layers[0].input_size, layers[-1].output_size)
+
+    @classmethod
+    def on(cls, shape: Shape, *layers: Layer) -> Self:
+        """The layer for an input of this shape."""
+        return shaped(cls(*layers), shape, output_shape(layers[-1]))
+
+    def parts(self) -> Sequence[Layer]:
+        return self.layers
+
+    def specification(self) -> str:
+        inner = ";".join(map(_inner_specification, self.layers))
+        return self.text or f"{stem(type(self), 'Layer')}({inner})"
+
+
+class SequenceLayer(CompositeLayer):
     """Y = F(X), for layers F one after the other"""
 
     def feedforward(self, X: Matrix) -> Matrix:
@@ -59,24 +97,12 @@ class SequenceLayer(Layer):
         return DY
 
     def __init__(self, *layers: Layer) -> None:
-        if not layers:
-            raise ValueError(f"{type(self).__name__}: expected at least one layer, found none")
-        self.layers = list(layers)
-        super().__init__(layers[0].input_size, layers[-1].output_size)
+        super().__init__(*layers)
         for before, after in pairwise(layers):
             if before.output_size != after.input_size:
                 sizes = f"{before!r} has {before.output_size} outputs, but {after!r} has {after.input_size} inputs"
                 raise ValueError(f"{type(self).__name__}: {sizes}")
         self.output = layers[-1].output
-
-    def parts(self) -> Sequence[Layer]:
-        return self.layers
-
-    def specification(self) -> str:
-        return composite_specification(self)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.input_size}, {self.output_size})"
 
 
 class ResidualLayer(SequenceLayer):
@@ -107,7 +133,7 @@ class ResidualLayer(SequenceLayer):
             raise ValueError(f"ResidualLayer: {sizes}, expected as many outputs as inputs")
 
 
-class GatedLayer(Layer):
+class GatedLayer(CompositeLayer):
     """Y = F(X) ⊙ G(X), for two layers, as in a gated feedforward: with SiLU as F and linear G it is SwiGLU"""
 
     intermediates: tuple[str, ...] = ("A", "B")
@@ -136,17 +162,7 @@ class GatedLayer(Layer):
         if len(layers) != 2 or len(sizes) != 1:
             found = ", ".join(f"{layer.input_size} → {layer.output_size}" for layer in layers)
             raise ValueError(f"GatedLayer: expected two layers of equal sizes, found {found or 'none'}")
-        self.layers = list(layers)
-        super().__init__(*sizes.pop())
-
-    def parts(self) -> Sequence[Layer]:
-        return self.layers
-
-    def specification(self) -> str:
-        return composite_specification(self)
-
-    def __repr__(self) -> str:
-        return f"GatedLayer({self.input_size}, {self.output_size})"
+        super().__init__(*layers)
 
 
 class EachLayer(SequenceLayer):
@@ -176,6 +192,10 @@ class EachLayer(SequenceLayer):
         DX = unstack(DU, P)
 
         self.DU, self.DV, self.DX = DU, DV, DX
+
+    @classmethod
+    def on(cls, shape: Shape, *layers: Layer) -> Self:
+        return shaped(cls(math.prod(shape[:-1]), *layers), shape, (*shape[:-1], layers[-1].output_size))
 
     def __init__(self, P: int, *layers: Layer) -> None:
         super().__init__(*layers)

@@ -8,8 +8,7 @@ import numpy as np
 
 from matgrad.foundation.numbers import check_number
 from matgrad.layers.layer import Layer
-from matgrad.layers.linear import ActivationLayer, LinearLayer, LogSoftmaxLayer, SoftmaxLayer
-from matgrad.layers.srelu import SReLULayer
+from matgrad.layers.linear import ActivationLayer, LinearLayer, LogSoftmaxLayer, SoftmaxLayer, SReLULayer
 from matgrad.layers.weights import random_seed
 from matgrad.matrix_operations import Matrix, Scalar, columns_sum, hadamard, ones, product_on, row_repeat, step, uniform
 

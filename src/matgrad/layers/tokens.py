@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.numbers import check_size
+from matgrad.foundation.limits import check_bytes
+from matgrad.foundation.numbers import check_size, size_text
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import (
     Diag,
@@ -100,20 +101,11 @@ class PositionsLayer(Layer):
         return "Positions"
 
 
-class SinusoidalLayer(Layer):
+class SinusoidalLayer(PositionsLayer):
     """Y = X + 1_N b, with sines and cosines of the positions: b_(l,2i) = sin(l·10000^(-2i/d)), b_(l,2i+1) = cos(…)"""
 
-    keeps_size = True
+    parameters = ()
     buffers = ("b",)
-
-    def feedforward(self, X: Matrix) -> Matrix:
-        b = self.b
-        N, _ = X.shape
-
-        Y = X + row_repeat(b, N)
-
-        self.X = X
-        return Y
 
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
         DX = DY
@@ -121,7 +113,7 @@ class SinusoidalLayer(Layer):
         self.DX = DX
 
     def __init__(self, tokens: int, size: int) -> None:
-        super().__init__(tokens * size, tokens * size)
+        Layer.__init__(self, tokens * size, tokens * size)
         angles = angles_of(tokens, size)
         self.b = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(tokens, -1)[:, :size]
         self.b = self.b.reshape(1, -1).astype(np.float32)
@@ -165,10 +157,11 @@ class RotaryLayer(Layer):
         self.DX = DX
 
     def __init__(self, shape: tuple[int, int], heads: int = 1, *, groups: int = 0) -> None:
-        L, width = shape
-        e, turned = head_size("Rotary", width, heads, groups), heads + (groups or heads)
+        L, width, e = token_sizes("Rotary", shape, heads, groups)
+        turned = heads + (groups or heads)
         if e % 2:
             raise ValueError(f"Rotary: expected an even number of features of a head, found {e}")
+        check_bytes(64 * L * width, "Rotary")
         super().__init__(L * width, L * width)
         self.heads, self.groups, self.input_shape, self.output_shape = heads, groups, shape, shape
         angles = np.tile(angles_of(L, e), (1, 2 * turned))
@@ -183,16 +176,18 @@ class RotaryLayer(Layer):
         return f"Rotary({self.heads}{f', groups={self.groups}' if self.groups else ''})"
 
 
-def head_size(name: str, width: int, heads: int, groups: int) -> int:
-    """The number e of features of a head, of a token with queries of all heads, and keys and values of all groups."""
-    groups = groups or heads
+def token_sizes(name: str, shape: tuple[int, ...], heads: int, groups: int) -> tuple[int, int, int]:
+    """L tokens, their features, and the e features of a head: queries of all heads, keys and values of all groups."""
+    if len(shape) != 2:
+        raise ValueError(f"{name}: expected tokens (L × d), found {size_text(shape)}")
     check_size(f"{name}: heads", heads)
+    (L, width), groups = shape, groups or heads
     if heads % groups:
         raise ValueError(f"{name}: expected a number of heads that {groups} groups divide, found {heads}")
     if width % (heads + 2 * groups):
         expected = f"a multiple of {heads + 2 * groups} features ({heads} heads, {groups} keys and values)"
         raise ValueError(f"{name}: expected tokens with {expected}, found {width}")
-    return width // (heads + 2 * groups)
+    return L, width, width // (heads + 2 * groups)
 
 
 class AttentionLayer(Layer):
@@ -238,8 +233,9 @@ class AttentionLayer(Layer):
     def __init__(
         self, shape: tuple[int, int], heads: int = 1, *, causal: bool = True, groups: int = 0, mask: Any = None
     ) -> None:
-        L, width = shape
-        e, G = head_size("Attention", width, heads, groups), groups or heads
+        L, width, e = token_sizes("Attention", shape, heads, groups)
+        check_bytes(64 * L * (width + L * heads), "Attention")
+        G = groups or heads
         super().__init__(L * width, L * heads * e)
         self.heads, self.causal, self.groups = heads, causal, groups
         self.input_shape, self.output_shape = shape, (L, heads * e)

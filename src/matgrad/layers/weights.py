@@ -14,7 +14,7 @@ from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix, Scalar
 from matgrad.sparse.densities import check_density, parse_densities
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
-from matgrad.sparse.pruning import largest_weights
+from matgrad.sparse.rules import largest_weights
 from matgrad.sparse.support import Support, as_support
 from matgrad.specifications.parsing import Items
 from matgrad.weight_initializers import initial_weights, sparse_weights

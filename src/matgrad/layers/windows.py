@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.numbers import check_size
+from matgrad.foundation.limits import check_bytes
+from matgrad.foundation.numbers import check_size, size_text
 from matgrad.layers.composite import SequenceLayer
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer, LinearLayer
@@ -122,8 +123,8 @@ def windows(shape: Grid, size: int, stride: int = 1, padding: int = 0, dilation:
     sides = shape[:-1]
     k, span = len(sides), dilation * (size - 1) + 1
     if min(sides) + 2 * padding < span:
-        found = " × ".join(map(str, sides))
-        raise ValueError(f"a window spans {span}, expected at most {min(sides) + 2 * padding}: the input is {found}")
+        expected = f"expected at most {min(sides) + 2 * padding}: the input is {size_text(sides)}"
+        raise ValueError(f"a window spans {span}, {expected}")
     columns: Any = np.arange(math.prod(shape)).reshape(shape)
     columns = np.pad(columns, [(padding, padding)] * k + [(0, 0)], constant_values=-1)
     views = np.lib.stride_tricks.sliding_window_view(columns, (span,) * k, tuple(range(k)))
@@ -150,17 +151,17 @@ class GridLayer(WindowsLayer):
     output_shape: Grid
 
     def __repr__(self) -> str:
-        shapes = (" × ".join(map(str, shape)) for shape in (self.input_shape, self.output_shape))
-        return f"{self.specification()}: {' → '.join(shapes)}"
+        return f"{self.specification()}: {size_text(self.input_shape)} → {size_text(self.output_shape)}"
 
 
-def _check(name: str, shape: Grid, **numbers: int) -> None:
-    """Raise ValueError if the shape is not that of an image or a sequence, or a number is too small."""
+def _check(name: str, shape: Grid, size: int, padding: int, channels: int = 1, **numbers: int) -> None:
+    """Raise ValueError for a shape of no image or sequence, a number that is too small, or memory that is too large."""
     if len(shape) not in (2, 3):
-        expected = "an image (H × W × C) or a sequence (L × C)"
-        raise ValueError(f"{name}: expected {expected}, found {' × '.join(map(str, shape))}")
-    for option, n in numbers.items():
+        raise ValueError(f"{name}: expected an image (H × W × C) or tokens (L × C), found {size_text(shape)}")
+    for option, n in ({"size": size, "padding": padding, "channels": channels} | numbers).items():
         check_size(f"{name}: {option}", n, least=option != "padding")
+    pixels, Q = math.prod(n + 2 * padding for n in shape[:-1]), size ** (len(shape) - 1) * shape[-1]
+    check_bytes(max(40 * pixels * Q, 16 * Q * channels), name)
 
 
 class ConvolutionLayer(GridLayer):
@@ -181,8 +182,7 @@ class ConvolutionLayer(GridLayer):
         groups: int = 1,
         act: str = "",
     ) -> None:
-        numbers = {"channels": channels, "size": size, "stride": stride, "dilation": dilation, "groups": groups}
-        _check("Conv", input_shape, **numbers, padding=padding)
+        _check("Conv", input_shape, size, padding, channels, stride=stride, dilation=dilation, groups=groups)
         columns = windows(input_shape, size, stride, padding, dilation)
         _, Q = columns.shape
         support = None if groups == 1 else _groups(input_shape[-1], channels, Q, groups)
@@ -217,7 +217,7 @@ class PoolingLayer(GridLayer):
 
     def __init__(self, input_shape: Grid, size: int, *, stride: int = 0, padding: int = 0) -> None:
         self.size, self.stride, self.padding = size, stride or size, padding
-        _check(self.name, input_shape, size=size, stride=self.stride, padding=padding)
+        _check(self.name, input_shape, size, padding, stride=self.stride)
         if 2 * padding > size:
             raise ValueError(f"{self.name}: expected a padding of at most half the size {size}, found {padding}")
         columns = _by_channel(windows(input_shape, size, self.stride, padding), input_shape[-1])

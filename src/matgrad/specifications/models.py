@@ -9,6 +9,7 @@ from itertools import accumulate, chain, pairwise, repeat, zip_longest
 from typing import Any
 
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
+from matgrad.foundation.callers import is_builtin
 from matgrad.foundation.limits import LAYERS as MOST_LAYERS
 from matgrad.foundation.limits import check_bytes, check_count
 from matgrad.foundation.numbers import check_size, own_generator
@@ -24,6 +25,7 @@ from matgrad.layers import (
     SoftmaxLayer,
     SReLULayer,
 )
+from matgrad.layers.composite import output_shape
 from matgrad.layers.dropout import RENEWALS, LinearDropoutLayer, add_dropout
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import (
@@ -38,7 +40,7 @@ from matgrad.sparse.densities import (
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support, as_support
 from matgrad.specifications.parsing import Items, at_position, create, lookup, parse_call, parse_numbers, split_items
-from matgrad.specifications.shaped import SHAPED, output_shape, parse_shape
+from matgrad.specifications.shaped import SHAPED, parse_shape
 
 LAYERS: dict[str, type[Layer]] = {
     "Linear": LinearLayer,
@@ -210,7 +212,7 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
     for i, layer in enumerate(M.layers, start=1):
         _check_names(f"layer {i}, {layer!r}", layer)
-        if layer.parts() or not _is_builtin(layer):
+        if layer.parts() or not is_builtin(layer):
             _check_specification(f"layer {i}, {layer!r}", layer)
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
@@ -226,11 +228,6 @@ def _dropout(layer: LinearLayer) -> tuple[float, str]:
     return (layer.dropout, layer.renew) if isinstance(layer, LinearDropoutLayer) else (0.0, "step")
 
 
-def _is_builtin(thing: object) -> bool:
-    """Whether a thing is of a class of the package."""
-    return type(thing).__module__.partition(".")[0] == "matgrad"
-
-
 def _check_names(name: str, layer: Layer) -> None:
     """Raise if a user's layer, part or activation function is called what another class is found by."""
     for _, part in layer.walk():
@@ -239,7 +236,7 @@ def _check_names(name: str, layer: Layer) -> None:
             things.append((repr(part.act), part.act))
         for specification, thing in things:
             found = {**LAYERS, **ACTIVATIONS}.get(parse_call(specification).name)
-            if found not in (None, type(thing)) and not _is_builtin(thing):
+            if found not in (None, type(thing)) and not is_builtin(thing):
                 what = f"{specification!r} is the specification of {type(thing).__qualname__}"
                 raise ValueError(f"{name}: {what}, but that names {found.__module__}.{found.__qualname__}")
 

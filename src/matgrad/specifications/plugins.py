@@ -15,8 +15,7 @@ from matgrad.layers import Layer
 from matgrad.learning_rate import SCHEDULERS
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.sparse.growing import GROWERS, Grow
-from matgrad.sparse.pruning import PRUNERS, Prune
+from matgrad.sparse.rules import GROWERS, PRUNERS, Grow, Prune
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.origins import PLUGINS, Plugin, plugin_of
 from matgrad.specifications.parsing import stem

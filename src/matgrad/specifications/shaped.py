@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.foundation.limits import check_bytes
-from matgrad.foundation.numbers import check_size
-from matgrad.layers.composite import EachLayer, GatedLayer, ResidualLayer, SequenceLayer, with_size
+from matgrad.foundation.numbers import check_size, size_text
+from matgrad.layers.composite import (
+    EachLayer,
+    GatedLayer,
+    ResidualLayer,
+    SequenceLayer,
+    Shape,
+    output_shape,
+    shaped,
+    with_size,
+)
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
 from matgrad.layers.tokens import AttentionLayer, EmbeddingLayer, PositionsLayer, RotaryLayer, SinusoidalLayer
-from matgrad.layers.windows import ConvolutionLayer, MaxPoolingLayer, MeanPoolingLayer, PoolingLayer
+from matgrad.layers.windows import ConvolutionLayer, MaxPoolingLayer, MeanPoolingLayer
 from matgrad.specifications.parsing import create, lookup, parse_call
 
-LayerShape = tuple[int, ...]
-Registry = Mapping[str, Any]  # of the layers by name, and the activation functions
 
-
-def parse_shape(item: str) -> LayerShape:
+def parse_shape(item: str) -> Shape:
     """The shape that a size such as ``28x28x1`` or ``784`` stands for."""
     try:
         found = tuple(int(n) for n in re.split("[x×,]", str(item).strip("()[] ")))
@@ -34,58 +41,18 @@ def parse_shape(item: str) -> LayerShape:
     return tuple(check_size("layer size 1", n) for n in found)
 
 
-def shape_words(shape: LayerShape) -> str:
-    """A shape in messages."""
-    return " × ".join(map(str, shape))
-
-
-def tokens(name: str, shape: LayerShape) -> tuple[int, int]:
+def tokens(name: str, shape: Shape) -> tuple[int, int]:
     """The shape, after a check that it is one of tokens."""
     if len(shape) != 2:
-        raise ValueError(f"{name}: expected tokens (L × d), found {shape_words(shape)}")
+        raise ValueError(f"{name}: expected tokens (L × d), found {size_text(shape)}")
     L, d = shape
     return L, d
 
 
-def convolution(
-    shape: LayerShape,
-    channels: int,
-    size: int,
-    *,
-    stride: int = 1,
-    padding: int = 0,
-    dilation: int = 1,
-    groups: int = 1,
-    act: str = "",
-) -> Layer:
-    """A convolution, after a check of the memory that it takes."""
-    _check_windows("Conv", shape, size, padding)
-    check_bytes(16 * size ** (len(shape) - 1) * shape[-1] * channels, "Conv")
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "act": act}
-    return ConvolutionLayer(shape, channels, size, **options)  # type: ignore[arg-type]
-
-
-def pooling(kind: type[PoolingLayer]) -> Callable[..., Layer]:
-    """The constructor of a pooling layer, after a check of the memory that it takes."""
-
-    def made(shape: LayerShape, size: int, *, stride: int = 0, padding: int = 0) -> Layer:
-        _check_windows(kind.name, shape, size, padding)
-        return kind(shape, size, stride=stride, padding=padding)
-
-    return made
-
-
-def _check_windows(name: str, shape: LayerShape, size: int, padding: int) -> None:
-    if len(shape) not in (2, 3):
-        raise ValueError(f"{name}: expected an image (H × W × C) or tokens (L × C), found {shape_words(shape)}")
-    pixels = math.prod(n + 2 * padding for n in shape[:-1])
-    check_bytes(40 * pixels * size ** (len(shape) - 1) * shape[-1], name)
-
-
-def embedding(shape: LayerShape, size: int, *, vocabulary: int = 0) -> Layer:
+def embedding(shape: Shape, size: int, *, vocabulary: int = 0) -> Layer:
     """An embedding of labels."""
     if len(shape) != 1:
-        raise ValueError(f"Embedding: expected labels (L), found {shape_words(shape)}")
+        raise ValueError(f"Embedding: expected labels (L), found {size_text(shape)}")
     if not vocabulary:
         raise ValueError("Embedding: expected the number of different labels, as in Embedding(64, vocabulary=100)")
     check_bytes(16 * vocabulary * size, "Embedding")
@@ -95,7 +62,7 @@ def embedding(shape: LayerShape, size: int, *, vocabulary: int = 0) -> Layer:
 POSITIONS = ("learned", "sinusoidal")
 
 
-def positions(shape: LayerShape, kind: str = "learned") -> Layer:
+def positions(shape: Shape, kind: str = "learned") -> Layer:
     """Positions that are learned, or sines and cosines."""
     if kind not in POSITIONS:
         raise ValueError(f"Positions: expected {' or '.join(POSITIONS)}, found {kind!r}")
@@ -104,53 +71,33 @@ def positions(shape: LayerShape, kind: str = "learned") -> Layer:
     return shaped(PositionsLayer(L * d), shape, shape) if kind == "learned" else SinusoidalLayer(L, d)
 
 
-def rotary(shape: LayerShape, heads: int = 1, *, groups: int = 0) -> Layer:
-    """Rotary positions of queries and keys."""
-    L, width = tokens("Rotary", shape)
-    check_bytes(64 * L * width, "Rotary")
-    return RotaryLayer((L, width), heads, groups=groups)
-
-
-def attention(shape: LayerShape, heads: int = 1, *, causal: bool = True, groups: int = 0) -> Layer:
-    """Self-attention of tokens with queries, keys and values."""
-    L, width = tokens("Attention", shape)
-    check_size("Attention: heads", heads)
-    check_bytes(64 * L * (width + L * heads), "Attention")
-    return AttentionLayer((L, width), heads, causal=causal, groups=groups)
-
-
-def each(shape: LayerShape, *layers: Any) -> Layer:
+def each(shape: Shape, *layers: Any) -> Layer:
     """Layers on every token or pixel."""
     if len(shape) < 2:
-        raise ValueError(f"Each: expected tokens (L × d) or an image (H × W × C), found {shape_words(shape)}")
-    parts = chained(layers, shape[-1:])
-    return shaped(EachLayer(math.prod(shape[:-1]), *parts), shape, (*shape[:-1], parts[-1].output_size))
+        raise ValueError(f"Each: expected tokens (L × d) or an image (H × W × C), found {size_text(shape)}")
+    return EachLayer.on(shape, *chained(layers, shape[-1:]))
 
 
-def residual(shape: LayerShape, *layers: Any) -> Layer:
+def residual(shape: Shape, *layers: Any) -> Layer:
     """Layers beside a shortcut."""
     parts = chained(layers, shape)
     if (found := output_shape(parts[-1])) != shape:
-        raise ValueError(
-            f"Residual: expected an output of {shape_words(shape)} as its input, found {shape_words(found)}"
-        )
-    return shaped(ResidualLayer(*parts), shape, shape)
+        raise ValueError(f"Residual: expected an output of {size_text(shape)} as its input, found {size_text(found)}")
+    return ResidualLayer.on(shape, *parts)
 
 
-def sequence(shape: LayerShape, *layers: Any) -> Layer:
+def sequence(shape: Shape, *layers: Any) -> Layer:
     """Layers one after the other."""
-    parts = chained(layers, shape)
-    return shaped(SequenceLayer(*parts), shape, output_shape(parts[-1]))
+    return SequenceLayer.on(shape, *chained(layers, shape))
 
 
-def gated(shape: LayerShape, *layers: Any) -> Layer:
+def gated(shape: Shape, *layers: Any) -> Layer:
     """The product of two layers, such as ``Gated(SiLU(256);Linear(256))``, which with a Linear after it is SwiGLU."""
-    parts = [create_inner(item, shape) for item in layers]
-    return shaped(GatedLayer(*parts), shape, output_shape(parts[0]))
+    return GatedLayer.on(shape, *(create_inner(item, shape) for item in layers))
 
 
 def transformer(
-    shape: LayerShape, blocks: int = 1, *, heads: int = 1, causal: bool = True, hidden: int = 0, act: str = "GELU"
+    shape: Shape, blocks: int = 1, *, heads: int = 1, causal: bool = True, hidden: int = 0, act: str = "GELU"
 ) -> Layer:
     """Blocks of self-attention and a feedforward, each beside a shortcut and after a layer normalization."""
     _, d = tokens("Transformer", shape)
@@ -173,13 +120,13 @@ def transformer(
 
 # by the name in a specification; each makes a layer for an input of a shape
 SHAPED: dict[str, Callable[..., Layer]] = {
-    "Conv": convolution,
-    "MaxPool": pooling(MaxPoolingLayer),
-    "AvgPool": pooling(MeanPoolingLayer),
+    "Conv": partial(ConvolutionLayer),  # a class would have its size in the list
+    "MaxPool": partial(MaxPoolingLayer),
+    "AvgPool": partial(MeanPoolingLayer),
     "Embedding": embedding,
     "Positions": positions,
-    "Rotary": rotary,
-    "Attention": attention,
+    "Rotary": partial(RotaryLayer),
+    "Attention": partial(AttentionLayer),
     "Each": each,
     "Residual": residual,
     "Sequence": sequence,
@@ -188,18 +135,7 @@ SHAPED: dict[str, Callable[..., Layer]] = {
 }
 
 
-def shaped(layer: Any, given: LayerShape, made: LayerShape) -> Any:
-    """The layer, which knows the shapes of its input and its output."""
-    layer.input_shape, layer.output_shape = given, made
-    return layer
-
-
-def output_shape(layer: Layer) -> LayerShape:
-    """The shape of the output: that of a layer which has none is its size."""
-    return getattr(layer, "output_shape", (layer.output_size,))
-
-
-def chained(items: tuple[Any, ...], shape: LayerShape) -> list[Layer]:
+def chained(items: tuple[Any, ...], shape: Shape) -> list[Layer]:
     """Layers inside another one, each for the output of the one before."""
     if not items:
         raise ValueError("expected at least one layer inside, found none")
@@ -210,7 +146,7 @@ def chained(items: tuple[Any, ...], shape: LayerShape) -> list[Layer]:
     return layers
 
 
-def create_inner(item: Any, shape: LayerShape) -> Layer:
+def create_inner(item: Any, shape: Shape) -> Layer:
     """A layer inside another one: the first argument of one that is connected with all of its input is its size."""
     from matgrad.specifications.models import LAYERS  # which imports this module
 

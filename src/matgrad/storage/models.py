@@ -245,10 +245,9 @@ def _normalization(
     if kind in (None, "none"):
         return None
     rows = [content.get(f"extra.{prefix}{name}", np.empty(0)) for name in NORMALIZATION]
-    are_numbers = all(row.shape == (1, size) and row.dtype.kind in "fiu" and all_finite(row) for row in rows)
-    if not (are_numbers and (rows[1] > 0).all()):
+    if not all(row.shape == (1, size) and row.dtype.kind in "fiu" for row in rows):
         what = " and ".join(f"{prefix}{name}" for name in NORMALIZATION)
-        raise ValueError(f"expected finite {what} of size 1 × {size} for the {kind} normalization, and positive scales")
+        raise ValueError(f"expected finite {what} of size 1 × {size} for the {kind} normalization")
     return Normalization(str(kind), *rows)
 
 

@@ -14,11 +14,11 @@ from matgrad.callbacks import Callback, Interruption, Statistics
 from matgrad.datasets import DataLoader
 from matgrad.datasets.loader import rows_of
 from matgrad.engines.engine import Batches
+from matgrad.foundation.callers import is_builtin
 from matgrad.foundation.machine import versions
 from matgrad.layers.state import flattened
 from matgrad.sparse.support import Support
 from matgrad.specifications.origins import plugin_of
-from matgrad.training.view import is_builtin
 
 if TYPE_CHECKING:
     from matgrad.training.run import Training

@@ -18,6 +18,7 @@ from matgrad.datasets import DataLoader
 from matgrad.distributed.group import is_first
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import TrainingStep
+from matgrad.foundation.callers import is_builtin
 from matgrad.inspection.profiling import counted
 from matgrad.learning_rate import checked_rate
 from matgrad.loss_functions import LossFunction
@@ -25,7 +26,7 @@ from matgrad.program.purity import Snapshot
 from matgrad.sparse.support import Support
 from matgrad.storage.checkpoints import RunState, find_checkpoint
 from matgrad.training import ranks, resuming
-from matgrad.training.view import Data, History, RunView, checked_callbacks, is_builtin
+from matgrad.training.view import Data, History, RunView, checked_callbacks
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron

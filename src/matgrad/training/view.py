@@ -173,8 +173,3 @@ def checked_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:
     if not all(isinstance(item, Callback) for item in items):
         raise TypeError(f"callbacks: expected a list of Callback objects, found {callbacks!r}")
     return items
-
-
-def is_builtin(callback: Callback) -> bool:
-    """Whether the class of a callback is one of the package."""
-    return type(callback).__module__.startswith("matgrad.")
