@@ -29,7 +29,8 @@ def by_equations(M: mg.MultilayerPerceptron, X: np.ndarray) -> np.ndarray:
 
 
 def assert_fresh(M: mg.MultilayerPerceptron, X: np.ndarray) -> None:
-    np.testing.assert_allclose(M.predict(X), by_equations(M, X), rtol=1e-10, atol=1e-12)
+    for rows in (X, X[:1]):
+        np.testing.assert_allclose(M.predict(rows), by_equations(M, rows), rtol=1e-10, atol=1e-12)
     loader = DataLoader(X, np.eye(K)[np.arange(len(X)) % K], 1000).to(M.backend.name)
     np.testing.assert_allclose(measure(M, loader, LOSS).Y, by_equations(M, X), rtol=1e-10, atol=1e-12)
 
@@ -50,6 +51,32 @@ def test_predictions_follow_a_model_of_ones_own():
     assert_fresh(M, X)
     M.temperature = 5.0
     assert_fresh(M, X)
+
+
+CHANGES = {
+    "a new matrix": lambda M: setattr(M.layers[-1], "W", 2 * M.layers[-1].W),
+    "a matrix in place": lambda M: M.layers[-1].W.__imul__(3),
+    "a matrix of a part": lambda M: setattr(M.layers[0].parts()[0], "W", 2 * M.layers[0].parts()[0].W),
+    "a state": lambda M: M.load_state({name: X + 1 for name, X in M.state().items()}),
+    "an activation function": lambda M: setattr(M.layers[1], "act", mg.SigmoidActivation()),
+    "a setting of it": lambda M: setattr(M.layers[1].act, "alpha", 0.9),
+    "a layer": lambda M: M.layers.__setitem__(-1, mg.LinearLayer(4, K)),
+    "a layer less": lambda M: M.layers.pop(),
+    "weights": lambda M: M.set_weights("He"),
+    "training": lambda M: M.fit(*data(), epochs=1, statistics=False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_single_prediction_follows(change: str):
+    inner = mg.ResidualLayer(mg.LinearLayer(D, D))
+    M = mg.MultilayerPerceptron([inner, mg.ActivationLayer(D, 4, "LeakyReLU(0.1)"), mg.LinearLayer(4, K)])
+    M, X = M.to(dtype="float64"), data()[0][:1]
+    before = M.predict(X).copy()
+    CHANGES[change](M.train())
+    M.to(dtype="float64")
+    np.testing.assert_allclose(found := M.predict(X), by_equations(M, X), rtol=1e-12)
+    assert found.shape != before.shape or np.abs(found - before).max() > 1e-6
 
 
 class MaskLayer(mg.Layer):

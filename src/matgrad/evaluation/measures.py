@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from matgrad.datasets.checking import checked_examples
 from matgrad.datasets.loader import are_classes, as_matrix, class_indices, rows_of
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import evaluation_of
+from matgrad.layers.state import matrices_of
 from matgrad.loss_functions import (
     BinaryCrossEntropyLoss,
     HuberLoss,
@@ -24,6 +28,7 @@ from matgrad.loss_functions import (
     create_loss,
 )
 from matgrad.program.computations import check_targets
+from matgrad.program.purity import Snapshot
 from matgrad.softmax_functions import stable_softmax
 from matgrad.sparse.matrix import values_of, with_values
 
@@ -148,11 +153,34 @@ def predict(M: MultilayerPerceptron, X: Any, batch_size: int | None = None) -> n
     """
     A = as_matrix(M.normalize(X).astype(M.dtype, copy=False))
     N, backend = A.shape[0], M.backend
-    batch_size = evaluation_batch(M) if batch_size is None else batch_size
+    batch_size = evaluation_batch(M) if batch_size is None and N > 1 else batch_size or 1
+    if 0 < N <= batch_size and isinstance(A, np.ndarray) and (copy := _copy_of(M)) is not None:
+        Y = copy.feedforward(backend.from_numpy(A, M.device))
+        return M.denormalize(np.array(backend.to_numpy(Y)))
     feedforward, state = evaluation_of(M, compiled=N > batch_size), M.state()  # one batch is not worth a program
     batches = (rows_of(A, slice(i, min(i + batch_size, N))) for i in range(0, max(N, 1), batch_size))
     moved = (with_values(B, backend.from_numpy(values_of(B), M.device)) for B in batches)
     return M.denormalize(np.concatenate([np.array(backend.to_numpy(feedforward(state, B)["Y"])) for B in moved]))
+
+
+KEPT = 10_000_000  # numbers of the state of a model that is kept
+_kept = threading.local()  # the copies of models; each thread has its own
+
+
+def _copy_of(M: MultilayerPerceptron) -> MultilayerPerceptron | None:
+    """A copy of M in evaluation mode, which is kept until an attribute of M or of a layer is another object.
+
+    None if M is large, or if code of users runs in it, which may change matrices in place.
+    """
+    copies = vars(_kept).setdefault("copies", WeakKeyDictionary())
+    layers = [layer for _, layer in M.walk()]
+    places = [id(x) for part in (M, *layers) for x in (part, *vars(part).values())]
+    known = copies.get(M)
+    if known is None or known[0] != places:
+        is_small = sum(math.prod(X.shape) for X in matrices_of(M.state()).values()) <= KEPT
+        copy = M.clone().eval() if is_small and Snapshot(M, None).is_builtin else None
+        known = copies[M] = places, copy, [x for layer in layers for x in (layer, *vars(layer).values())]
+    return known[1]
 
 
 def score(M: MultilayerPerceptron, X: Any, T: np.ndarray) -> float:

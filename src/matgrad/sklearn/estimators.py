@@ -160,7 +160,15 @@ class Perceptron(BaseEstimator):
     def _output(self, X: Any) -> np.ndarray:
         """f_Θ(X)"""
         check_is_fitted(self)
-        return self.model_.predict(validate_data(self, X, accept_sparse="csr", dtype=self.model_.dtype, reset=False))
+        if not self._is_valid(X):
+            X = validate_data(self, X, accept_sparse="csr", dtype=self.model_.dtype, reset=False)
+        return self.model_.predict(X)
+
+    def _is_valid(self, X: Any) -> bool:
+        """Whether `validate_data`, which takes longer than a small model, would return X itself."""
+        is_matrix = type(X) is np.ndarray and X.ndim == 2 and X.dtype == self.model_.dtype and len(X) > 0
+        is_named = hasattr(self, "feature_names_in_")
+        return is_matrix and not is_named and X.shape[1] == self.n_features_in_ and bool(np.isfinite(X).all())
 
     # -- parts of these -----------------------------------------------------------------------
     def _seed(self) -> int:
