@@ -191,3 +191,21 @@ def test_values_are_those_of_the_definitions(seed: int):
 
 def test_a_constant_is_its_value():
     assert evaluate(size("N") * Fraction(1, 2), [], {}, SIZES) == 1.5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_other_indices_permute_axes(seed: int):
+    """Of random programs, whose indices exchange names or get new ones."""
+    _, result = random_program(random.Random(seed), 6)
+    sizes = {"N": 3, "D": 3, "K": 3}
+    numbers = Numbers(sizes, symbolic_inputs().values(), np.random.default_rng(seed))
+    values = {n: x.squeeze() for n, x in numbers.matrices.items()}
+    axes = [part for i in result.indices for part in i.parts]
+    new = [new_index(i.size) for i in axes]
+    exchanged = axes[::-1] if len({i.size for i in axes}) == 1 else axes
+    with np.errstate(all="ignore"):
+        expected = evaluate(result.entry, axes, values, sizes)
+        for others in (new, exchanged):
+            e = result.entry.substituted(dict(zip(axes, others, strict=True)))
+            np.testing.assert_allclose(evaluate(e, others, values, sizes), expected, rtol=1e-9)
+            assert e.substituted(dict(zip(others, axes, strict=True))) == result.entry

@@ -50,11 +50,24 @@ def suppressed(ctx, x):
     return False
 
 
+def matched(ctx, x):
+    match x:
+        case torch.Tensor(shape=shape):
+            return shape[0] > BIG
+    return False
+
+
+def asked_by(function, x):
+    return function(x, torch.Tensor)
+
+
 # how a gradient decides, of ctx and x
 TRICKS = {
     "an int": lambda ctx, x: isinstance(x.shape[0], int) and x.shape[0] > BIG,
     "a type": lambda ctx, x: type(x.shape[0]) is int and x.shape[0] > BIG,
     "a tensor": lambda ctx, x: isinstance(x, torch.Tensor) and x.shape[0] > BIG,
+    "a tensor in a match": matched,
+    "a tensor by a function": lambda ctx, x: asked_by(isinstance, x) and x.shape[0] > BIG,
     "the type of a tensor": lambda ctx, x: type(x) is torch.Tensor and x.shape[0] > BIG,
     "a shape": lambda ctx, x: isinstance(x.shape, torch.Size) and x.shape[0] > BIG,
     "the name of ctx": lambda ctx, x: type(ctx).__name__ != "Context",

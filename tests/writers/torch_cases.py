@@ -437,6 +437,33 @@ class MultiHeadFromView(Function):
         return (d @ w, d.flatten(0, 1).t() @ x.flatten(0, 1), None)
 
 
+@case(x="N T H*K", w="3*H*K H*K", b="3*H*K", wo="H*K H*K", bo="H*K", heads="= H")
+class MultiHeadAttention(Function):
+    """projections in and out"""
+
+    @staticmethod
+    def forward(ctx, x, w, b, wo, bo, heads):
+        N, T, D = x.shape
+        q, k, v = (t.view(N, T, heads, D // heads).transpose(1, 2) for t in F.linear(x, w, b).chunk(3, -1))
+        ctx.scale = 1 / math.sqrt(D // heads)
+        p = torch.softmax(q @ k.transpose(-2, -1) * ctx.scale, -1)
+        o = (p @ v).transpose(1, 2).reshape(N, T, D)
+        ctx.save_for_backward(x, w, wo, q, k, v, p, o)
+        return F.linear(o, wo, bo)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, wo, q, k, v, p, o = ctx.saved_tensors
+        N, T, D = x.shape
+        do = (g @ wo).view(N, T, q.shape[1], -1).transpose(1, 2)
+        dp = do @ v.transpose(-2, -1)
+        ds = p * (dp - (dp * p).sum(-1, keepdim=True)) * ctx.scale
+        parts = (ds @ k, ds.transpose(-2, -1) @ q, p.transpose(-2, -1) @ do)
+        d = torch.cat([t.transpose(1, 2).reshape(N, T, D) for t in parts], -1)
+        dw, dwo = (a.flatten(0, 1).t() @ b.flatten(0, 1) for a, b in ((d, x), (g, o)))
+        return (d @ w, dw, d.sum((0, 1)), dwo, g.sum((0, 1)), None)
+
+
 @case(q="T D", k="S D", v="S E")
 class FlashRecompute(Function):
     """saves only o and the logsumexp"""

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 
 from matgrad.index_notation.indices import (
     FIRST,
@@ -32,6 +31,9 @@ from matgrad.index_notation.indices import (
     color,
     opposite,
 )
+
+NOT = Fraction(0)  # the exponent of what is not a factor
+KNOWN = 20000  # factors of which what they become with other indices, and derivatives, are known
 
 
 class UndefinedError(ArithmeticError):
@@ -147,8 +149,9 @@ class Expression:
 
     def content(self, which: Callable[[Factor], bool] = lambda f: True) -> Powers:
         """The least exponents of some of its factors, which every term can be divided by."""
+        powers = [dict(m) for m in self.terms]
         factors = [f for f in dict.fromkeys(self.factors()) if which(f)]
-        return {f: min(dict(m).get(f, Fraction(0)) for m in self.terms) for f in factors}
+        return {f: min(x.get(f, NOT) for x in powers) for f in factors}
 
     @cached_property
     def free(self) -> frozenset[Index]:
@@ -238,7 +241,7 @@ class Expression:
     # -- substitution and differentiation -------------------------------------------------------
     def substituted(self, indices: Indices) -> Expression:
         """The expression with other indices, or pairs of them, all put at the same time."""
-        pairs = (pair for i, j in indices.items() for pair in zip(i.parts, j.parts, strict=True))
+        pairs = [pair for i, j in indices.items() for pair in zip(i.parts, j.parts, strict=True)]
         changes = {i: j for i, j in pairs if i.free <= self.free and i != j}
         return total(substituted(m, changes).scaled(c) for m, c in self.terms.items()) if changes else self
 
@@ -253,7 +256,7 @@ class Expression:
 
     def derivative(self, variable: Factor) -> Expression:
         """∂e/∂x, for an entry x, by the product rule and the power rule: Σ_f p·f^(p-1)·∂f/∂x·(the other factors)."""
-        slopes = ((m, c, f, p, f.derivative(variable)) for m, c in self.terms.items() for f, p in m)
+        slopes = ((m, c, f, p, _slope(f, variable)) for m, c in self.terms.items() for f, p in m)
         return total(product((*m, (f, Fraction(-1)))).scaled(c * p) * slope for m, c, f, p, slope in slopes if slope)
 
     def by_cases(self, f: Callable[[Expression], Expression], bound: Iterable[Index] = ()) -> Expression | None:
@@ -287,10 +290,10 @@ def of(factor: Factor, exponent: Fraction | int = 1) -> Expression:
 
 def total(expressions: Iterable[Expression]) -> Expression:
     """The sum of expressions."""
-    terms: dict[Monomial, Fraction] = defaultdict(Fraction)
+    terms: dict[Monomial, Fraction] = {}
     for e in expressions:
         for m, c in e.terms.items():
-            terms[m] += c
+            terms[m] = terms[m] + c if m in terms else c
     return Expression(terms)
 
 
@@ -330,9 +333,9 @@ def monomial_shape(m: Monomial, colors: Colors) -> str:
 
 def product(powers: Iterable[tuple[Factor, Fraction]]) -> Expression:
     """The product of powers of factors: exponents of equal factors are added, and then rules are applied."""
-    exponents: Powers = defaultdict(Fraction)
+    exponents: Powers = {}
     for f, p in powers:
-        exponents[f] += p
+        exponents[f] = exponents[f] + p if f in exponents else p
     exponents = {f: p for f, p in exponents.items() if p}
     conditions = [f for f in exponents if isinstance(f, Condition)]
     for f in conditions:
@@ -345,12 +348,34 @@ def product(powers: Iterable[tuple[Factor, Fraction]]) -> Expression:
     return Expression({tuple(sorted(exponents.items(), key=lambda item: item[0].key)): Fraction(1)})
 
 
+@lru_cache(KNOWN)
+def _renamed(f: Factor, indices: tuple[tuple[Index, Index], ...]) -> Expression:
+    return f.substituted(dict(indices))
+
+
+@lru_cache(KNOWN)
+def _slope(f: Factor, variable: Factor) -> Expression:
+    return f.derivative(variable)
+
+
 def substituted(m: Monomial, indices: Indices) -> Expression:
     """A monomial with other indices."""
     free = indices.keys() if not any(isinstance(i, Label) for i in indices) else {k for i in indices for k in i.free}
-    same = tuple((f, p) for f, p in m if f.free.isdisjoint(free))
-    changed = [f.substituted(indices) ** p for f, p in m if not f.free.isdisjoint(free)]
-    return multiplied([product(same), *changed])
+    powers, c, others = list[tuple[Factor, Fraction]](), Fraction(1), list[Expression]()
+    for f, p in m:
+        if f.free.isdisjoint(free):
+            powers.append((f, p))
+            continue
+        e = _renamed(f, tuple((i, j) for i, j in indices.items() if not i.free.isdisjoint(f.free)))
+        match [*e.terms.items()]:
+            case [(((g, 1),), 1)]:
+                powers.append((g, p))
+            case [(n, d)] if p.denominator == 1:  # (d·g^x·…)^p = d^p·g^(x·p)·…
+                powers += [(g, x * p) for g, x in n]
+                c *= d ** int(p)
+            case _:
+                others.append(e**p)
+    return multiplied([product(powers).scaled(c), *others])
 
 
 # -- entries x_ij and Kronecker deltas [i=j] ----------------------------------------------------

@@ -25,8 +25,10 @@ class Index(NamedTuple):
     @property
     def parts(self) -> tuple[Index, ...]:
         """The indices that it consists of; none if its size is 1."""
+        if TIMES not in self.name:
+            return () if self == FIRST else (self,)
         pairs = zip(self.name.split(TIMES), self.size.split(TIMES), strict=True)
-        return () if self == FIRST else tuple(Index(*pair) for pair in pairs)
+        return tuple(Index(*pair) for pair in pairs)
 
     @property
     def free(self) -> frozenset[Index]:

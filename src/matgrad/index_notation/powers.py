@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from matgrad.index_notation.expressions import (
+    KNOWN,
+    NOT,
     ZERO,
     Change,
     Expression,
@@ -37,6 +39,11 @@ def power(e: Expression, p: Fraction) -> Expression:
         return product((f, x * p) for f, x in m).scaled(c ** int(p))
     if is_natural(p) and p <= MOST:
         return multiplied([e] * int(p))
+    return _power(e, p)
+
+
+@lru_cache(KNOWN)
+def _power(e: Expression, p: Fraction) -> Expression:
     if (cases := e.by_cases(lambda case: power(case, p))) is not None:
         return cases
     if not e:
@@ -93,8 +100,9 @@ def leading(e: Expression) -> tuple[Monomial, Powers]:
     Units count only if there are two monomials that are equal without them, and then none are returned.
     """
     factors = sorted(dict.fromkeys(e.factors()), key=lambda f: (f.height, len(f.free), f.key), reverse=True)
+    powers = {m: dict(m) for m in e.terms}
     for chosen in ([f for f in factors if not f.is_unit], factors):
-        exponents = {m: [dict(m).get(f, Fraction(0)) for f in chosen] for m in e.terms}
+        exponents = {m: [own.get(f, NOT) for f in chosen] for m, own in powers.items()}
         greatest = max(exponents.values())
         found = [m for m in e.terms if exponents[m] == greatest]
         if len(found) == 1 and any(greatest):

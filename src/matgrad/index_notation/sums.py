@@ -30,7 +30,7 @@ from matgrad.index_notation.expressions import (
     substituted,
     total,
 )
-from matgrad.index_notation.indices import Colors, Index, Reversed, new_index
+from matgrad.index_notation.indices import Colors, Index, Indices, Reversed, new_index
 from matgrad.index_notation.powers import Base
 
 Bound = frozenset[Index]  # the indices of a sum
@@ -55,6 +55,15 @@ class Sum(Factor):
         """New indices, and what is summed over them."""
         new = {i: new_index(i.size) for i in self.bound}
         return frozenset(new.values()), substituted(self.body, new)
+
+    def substituted(self, indices: Indices) -> Expression:
+        """The sum with other indices: if different ones stay different, only names change."""
+        names = {i: j for i, j in indices.items() if i in self.free}
+        are_plain = all(type(i) is Index for i in (*indices, *names.values()))
+        others = self.free - names.keys() | {*self.bound}
+        stay_different = others.isdisjoint(names.values()) and len({*names.values()}) == len(names)
+        renamed = _least(frozenset(self.bound), self.body, self.height, names) if are_plain and stay_different else None
+        return super().substituted(indices) if renamed is None else renamed
 
     def inside(self) -> tuple[Expression]:
         """m"""
@@ -131,35 +140,43 @@ def _connected_sums(bound: Bound, m: Monomial) -> Expression:
 
 def _sum(bound: Bound, m: Monomial) -> Expression:
     """Σ_kl m for connected indices, under the names that give the least key."""
-    h = 1 + max(f.height for f, _ in m)
+    found = _least(bound, m, 1 + max(f.height for f, _ in m), {})
+    if found is None:
+        raise UndefinedError("a sum has no canonical form")
+    return found
+
+
+def _least(bound: Bound, m: Monomial, h: int, others: Indices) -> Expression | None:
+    """Σ_kl m, with other names for other indices too, under the names that give the least key."""
     found = []
-    for order in _orders(bound, m):
+    for order in _orders(bound, m, others):
         names = {i: Index(f"~{h}.{number}", i.size) for number, i in enumerate(order)}
-        body = substituted(m, names)
+        body = substituted(m, {**others, **names})
         if len(body.terms) == 1:  # more terms if a denominator has another leading term under these names
             ((n, c),) = body.terms.items()
             found.append((monomial_key(n), c, Sum(tuple(names.values()), n, h)))
     if not found:
-        raise UndefinedError("a sum has no canonical form")
+        return None
     _, c, factor = min(found, key=lambda item: item[:2])
     return of(factor).scaled(c)
 
 
-def _orders(bound: Bound, m: Monomial) -> Iterator[list[Index]]:
+def _orders(bound: Bound, m: Monomial, others: Indices) -> Iterator[list[Index]]:
     """The indices, by size and color, in every order where these are the same."""
-    groups = _by(_colors(bound, m))
+    groups = _by(_colors(bound, m, others))
     if prod(factorial(len(group)) for group in groups) > MANY:
         raise UndefinedError(f"a sum over {len(bound)} indices has too many forms")
     for orders in combinations(*map(permutations, groups)):
         yield [i for order in orders for i in order]
 
 
-def _colors(bound: Bound, m: Monomial) -> Colors:
+def _colors(bound: Bound, m: Monomial, others: Indices) -> Colors:
     """The roles of indices in a monomial, whatever they are called: refined until no more of them differ."""
     colors: Colors = {i: i.size for i in bound}
+    names = {i: f"{j.name}:{j.size}" for i, j in others.items()}
     number = len(set(colors.values()))
     while number < len(bound):
-        roles = {i: f"{i.size}·{monomial_shape(_with(i, m), {**colors, i: '*'})}" for i in bound}
+        roles = {i: f"{i.size}·{monomial_shape(_with(i, m), {**names, **colors, i: '*'})}" for i in bound}
         ranks = {role: rank for rank, role in enumerate(sorted(set(roles.values())))}
         colors = {i: f"{i.size}·{ranks[role]:02}" for i, role in roles.items()}
         if len(ranks) == number:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.conditions import Flag, Order, Step
-from matgrad.index_notation.expressions import Condition, Delta, Entry, Expression, Factor
+from matgrad.index_notation.expressions import Condition, Delta, Entry, Expression, Factor, Monomial
 from matgrad.index_notation.functions import INFINITE, Applied, Maximum
 from matgrad.index_notation.indices import Index, Label, Reversed
 from matgrad.index_notation.positions import Position
@@ -34,71 +34,95 @@ def evaluate(e: Expression, axes: Sequence[Index], values: Mapping[str, Array], 
 
     Labels are arrays of integers from 0.
     """
-    return Values(axes, values, sizes).expression(e)
+    return Values(values, sizes).expression(e, axes)
+
+
+Axes = Sequence[Index]
 
 
 class Values:
-    """Arrays of expressions."""
+    """Arrays of expressions along axes; those of factors are computed once, along their own indices."""
 
-    def __init__(self, axes: Sequence[Index], values: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
-        self.axes, self.values, self.sizes = list(axes), values, sizes
+    def __init__(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        self.values, self.sizes = values, sizes
+        self.known: dict[str, Array] = {}  # by the keys of factors
 
-    def expression(self, e: Expression) -> Array:
+    def expression(self, e: Expression, axes: Axes) -> Array:
         """The sum of products of powers."""
-        found = np.zeros([1] * len(self.axes))
-        for m, c in e.terms.items():
-            holds, term = np.full([1] * len(self.axes), float(c)), np.ones([1] * len(self.axes))
-            for f, p in m:
-                if isinstance(f, Condition):
-                    holds = holds * self.factor(f)
-                else:
-                    term = term * self.factor(f) ** (int(p) if p.denominator == 1 else float(p))
-            found = found + np.where(holds == 0, 0, holds * term)  # where it does not hold, the rest may be undefined
-        return found
+        return np.asarray(sum((self.term(m, c, axes) for m, c in e.terms.items()), np.zeros([1] * len(axes))))
 
-    def index(self, i: Index) -> Array:
+    def term(self, m: Monomial, c: Fraction, axes: Axes) -> Array:
+        """c·m, which is 0 where a condition does not hold; the rest may be undefined there."""
+        holds, term = np.full([1] * len(axes), float(c)), np.ones([1] * len(axes))
+        for f, p in m:
+            if isinstance(f, Condition):
+                holds = holds * self.factor(f, axes)
+            else:
+                term = term * self.power(f, p, axes)
+        return np.where(holds == 0, 0, holds * term)
+
+    def power(self, f: Factor, p: Fraction, axes: Axes) -> Array:
+        """f^p"""
+        return np.asarray(self.factor(f, axes) ** (int(p) if p.denominator == 1 else float(p)))
+
+    def factor(self, f: Factor, axes: Axes) -> Array:
+        """The array of a factor, among which indices are its own."""
+        own = sorted(f.free, key=axes.index)
+        if f.key not in self.known:
+            named = sorted(f.free)
+            self.known[f.key] = np.broadcast_to(self.alone(f, named), [self.sizes[i.size] for i in named])
+        x = self.known[f.key].transpose([sorted(f.free).index(i) for i in own])
+        return x.reshape([self.sizes[i.size] if i in f.free else 1 for i in axes])
+
+    def index(self, i: Index, axes: Axes) -> Array:
         """The values of an index, along its axis, or of labels."""
         if isinstance(i, Label):
-            return np.asarray(self.values[i.label])[tuple(map(self.index, i.arguments))]
+            return np.asarray(self.values[i.label])[tuple(self.index(k, axes) for k in i.arguments)]
         if isinstance(i, Reversed):
-            return self.sizes[i.size] - 1 - self.index(i.inner)
-        return np.arange(self.sizes[i.size]).reshape([-1 if axis == i else 1 for axis in self.axes])
+            return self.sizes[i.size] - 1 - self.index(i.inner, axes)
+        return np.arange(self.sizes[i.size]).reshape([-1 if axis == i else 1 for axis in axes])
 
-    def entries(self, name: str, indices: Sequence[Index]) -> Array:
+    def entries(self, name: str, indices: Sequence[Index], axes: Axes) -> Array:
         """The entries of an array of that name."""
-        found = np.asarray(self.values[name], float)[tuple(map(self.index, indices))]
-        return found.reshape([1] * (len(self.axes) - found.ndim) + list(found.shape))
+        found = np.asarray(self.values[name], float)[tuple(self.index(i, axes) for i in indices)]
+        return found.reshape([1] * (len(axes) - found.ndim) + list(found.shape))
 
-    def over(self, bound: Sequence[Index], e: Expression, reduce: Callable[..., Array]) -> Array:
-        """A sum or a maximum."""
-        n, sizes = len(self.axes), [self.sizes[i.size] for i in bound]
-        inner = Values([*self.axes, *bound], self.values, self.sizes).expression(e)
-        return reduce(np.broadcast_to(inner, [*inner.shape[:n], *sizes]), axis=tuple(range(n, n + len(bound))))
+    def summed(self, bound: Axes, m: Monomial, axes: Axes) -> Array:
+        """The sum of a product, by pairs of factors; at once if some are undefined where a condition does not hold."""
+        n, inner = len(axes), [*axes, *bound]
+        arrays = [self.power(f, p, inner) for f, p in m]
+        if not all(np.isfinite(x).all() for x in arrays):
+            return np.asarray(np.sum(self.term(m, Fraction(1), inner), axis=tuple(range(n, len(inner)))))
+        places = [[d for d, count in enumerate(x.shape) if count > 1] for x in arrays]
+        operands = [y for x, own in zip(arrays, places, strict=True) for y in (np.squeeze(x), own)]
+        kept = sorted({d for own in places for d in own if d < n})
+        found = np.einsum(*operands, kept, optimize=len(arrays) > 2)
+        return np.asarray(found).reshape([self.sizes[i.size] if d in kept else 1 for d, i in enumerate(axes)])
 
-    def factor(self, f: Factor) -> Array:
-        """The array of a factor."""
+    def alone(self, f: Factor, axes: Axes) -> Array:
+        """The array of a factor, along the indices that it depends on."""
         match f:
             case Entry():
-                return np.asarray(float(self.sizes[f.name])) if f.is_unit else self.entries(f.name, f.indices)
+                return np.asarray(float(self.sizes[f.name])) if f.is_unit else self.entries(f.name, f.indices, axes)
             case Flag():
-                return self.entries(f.name, f.indices)
+                return self.entries(f.name, f.indices, axes)
             case Delta():
-                return (self.index(f.i) == self.index(f.j)).astype(float)
+                return (self.index(f.i, axes) == self.index(f.j, axes)).astype(float)
             case Position():
-                return self.index(f.index).astype(float)
+                return self.index(f.index, axes).astype(float)
             case Order():
-                return (self.index(f.j) - self.index(f.i) >= f.d).astype(float)
+                return (self.index(f.j, axes) - self.index(f.i, axes) >= f.d).astype(float)
             case Step():
-                e = self.expression(f.argument)
+                e = self.expression(f.argument, axes)
                 return (e > ROUNDING if f.relation == ">" else e >= -ROUNDING).astype(float)
             case Applied():
-                return FUNCTIONS[f.function.name](self.expression(f.argument))
+                return FUNCTIONS[f.function.name](self.expression(f.argument, axes))
             case Base():
-                return self.expression(f.expression)
+                return self.expression(f.expression, axes)
             case Constant():
                 return np.asarray(CONSTANTS.get(f.name) or float(f.name))
             case Sum():
-                return self.over(f.bound, Expression({f.body: Fraction(1)}), np.sum)
+                return self.summed(f.bound, f.body, axes)
             case Maximum():
-                return self.over([f.index], f.argument, np.max)
+                return np.asarray(np.max(self.expression(f.argument, [*axes, f.index]), axis=-1))
         raise TypeError(f"{f} has no value")

@@ -48,7 +48,7 @@ REPLACED: dict[Any, dict[str, Callable[..., Any]]] = {  # by what is called with
         **{name: filled(value) for name, value in {"zeros": 0, "ones": 1, "empty": 0, "full": None}.items()},
         **{"arange": arange, "eye": lambda n, *m, **options: call("eq", arange(n).unsqueeze(1), arange(n))},
         **{name: partial(call, name) for name in ("reshape", "split", "broadcast_to", "tril", "triu", "unflatten")},
-        **{name: partial(call, name) for name in ("rms_norm", "layer_norm", "is_tensor", "chunk")},
+        **{name: partial(call, name) for name in ("rms_norm", "layer_norm", "is_tensor", "chunk", "full_like")},
     },
     torch.nn.functional: {name: partial(call, name) for name in ("one_hot", "layer_norm", "rms_norm")},
 }

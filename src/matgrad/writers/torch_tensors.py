@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from matgrad.foundation.callers import is_asked_by_user
+from matgrad.inspection.following import unfollowed
 from matgrad.writers.labels import put, taken
 from matgrad.writers.operations import OPERATIONS, expanded, full, like, where
 from matgrad.writers.sizes import (
@@ -51,6 +53,7 @@ ALIASES = {alias: name for name, *aliases in map(str.split, NAMES.split(";")) fo
 SAME = "contiguous float double half bfloat16 detach requires_grad_ retain_grad cpu cuda alias type_as positive pos"
 IGNORED = """dtype device layout memory_format non_blocking copy pin_memory requires_grad generator size_average reduce
 scale_grad_by_freq sparse norm_type compute_mode"""  # options that make no difference here
+MATCH_CLASS = dis.opmap["MATCH_CLASS"]
 PLACES = (*LIBRARIES, str(Path(torch.__file__).parent))
 
 
@@ -82,15 +85,24 @@ class Shape(tuple):
         return math.prod(self, start=Size(()))
 
 
+def class_for_users(cls: type) -> type:
+    """torch.Tensor, for Python code that asks; the C++ code of PyTorch, where it wants a number, would read memory."""
+    code = sys._getframe(2).f_code
+    if {"isinstance", "__class__"}.isdisjoint(code.co_names) and MATCH_CLASS not in code.co_code[::2]:
+        raise UnsupportedError("a tensor of one number that PyTorch takes for a number")
+    return torch.Tensor if is_asked_by_user(2) else cls
+
+
 class SymbolicTensor:
     """What code gets for a tensor: a value of its own, or a view of another one."""
 
     requires_grad, is_cuda, is_leaf, grad_fn, grad, names = True, False, True, None, None, (None,)
     device, layout, is_sparse = torch.device("cpu"), torch.strided, False
-    __class__ = property(lambda self: torch.Tensor if is_asked_by_user() else SymbolicTensor)
+    __class__ = property(lambda self: class_for_users(SymbolicTensor))
 
     def __init__(self, value: Tensor, base: SymbolicTensor | None = None, view: View | None = None) -> None:
         self.own, self.base, self.seen = value, base, view
+        self._viewed: tuple[Tensor, Tensor] | None = None  # what the base was when it was viewed, and the view
         self.line = line_of_code()
         self.versions: list[str] = [] if base is None else base.versions  # the operations that changed it in place
         if base is None:
@@ -99,7 +111,13 @@ class SymbolicTensor:
     @property
     def value(self) -> Tensor:
         """The expressions of its entries."""
-        return self.own if self.base is None or self.seen is None else self.seen.get(self.base.value)
+        if self.base is None or self.seen is None:
+            return self.own
+        base = self.base.value
+        if self._viewed is None or self._viewed[0] is not base:
+            with unfollowed():
+                self._viewed = base, self.seen.get(base)
+        return self._viewed[1]
 
     @value.setter
     def value(self, value: Tensor) -> None:
@@ -232,8 +250,8 @@ def viewed(x: SymbolicTensor, *views: View | None) -> SymbolicTensor:
     """A view of a view of … a tensor."""
     for view in views:
         if view is not None:
-            view.get(x.value)  # fails here if it does
             x = SymbolicTensor(x.own, x, view)
+            assert x.value  # fails here if it does
     return x
 
 
@@ -278,6 +296,7 @@ VIEWS: dict[str, Callable[..., View]] = {
 }
 
 
+@unfollowed()
 def entries(x: SymbolicTensor, key: tuple[Any, ...]) -> Any:
     """x[key]: slices, numbers, None and …, or labels for the first dimensions."""
     if all(isinstance(k, SymbolicTensor | torch.Tensor) for k in key):
@@ -422,6 +441,11 @@ def is_known(name: str) -> bool:
 
 def call(name: str, *args: Any, **options: Any) -> Any:
     """A function or method of PyTorch, by its name."""
+    with unfollowed():
+        return _called(name, *args, **options)
+
+
+def _called(name: str, *args: Any, **options: Any) -> Any:
     name = name.strip("_") if name.startswith("__") else name
     name = ALIASES.get(name, name)
     if name == "rsub":
