@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from index_support import INPUTS, Numbers, random_program, symbolic_inputs
-from matgrad.index_notation.conditions import Flag, order, positive, step
+from matgrad.index_notation.conditions import Flag, order, positive, step, trichotomy
 from matgrad.index_notation.expressions import ONE, ZERO, Entry, as_expression, delta, is_equal, of, size
-from matgrad.index_notation.functions import INFINITE, exp, log, maximum
+from matgrad.index_notation.functions import INFINITE, cos, exp, log, maximum, sin
 from matgrad.index_notation.indices import Label, index, new_index, opposite
 from matgrad.index_notation.sums import summed, summed_over
 from matgrad.index_notation.text import text
 from matgrad.index_notation.values import evaluate
+from matgrad.writers.hypotheses import under
 
 i, j, l, k = index("i", "N"), index("j", "N"), index("l", "N"), index("k", "K")
 t = Label("t", [i], "K")
@@ -63,6 +64,16 @@ EQUAL = {
         summed(lambda j: summed(lambda k: delta(k, Label("t", [j], "K")) * Z(j, k), "K"), "N"),
     ),
     "one condition holds": (step(v(i) + a) * step(a - v(i)), step(v(i) + a) + step(a - v(i)) - 1),
+    "a condition of a multiple follows": (step(1 + 2 * v(i)) * step(v(i)), step(v(i))),
+    "conditions of multiples exclude each other": (positive(1 + 3 * v(i)) * positive(-1 - v(i)), ZERO),
+    "one condition of multiples holds": (
+        step(v(i) + a) * step(2 * a - v(i) / 3),
+        step(v(i) + a) + step(2 * a - v(i) / 3) - 1,
+    ),
+    "the sine of a multiple": (sin(3 * v(i)), 3 * sin(v(i)) - 4 * sin(v(i)) ** 3),
+    "the cosine of a multiple": (cos(2 * v(i) * Z(i, k)), 1 - 2 * sin(Z(i, k) * v(i)) ** 2),
+    "the cosine of the opposite of a multiple": (cos(-4 * v(i)), 8 * cos(v(i)) ** 4 - 8 * cos(v(i)) ** 2 + 1),
+    "sine and cosine": (sin(v(i)) ** 3 / cos(v(i)), sin(v(i)) / cos(v(i)) - sin(v(i)) * cos(v(i))),
     "opposite signs": (positive(-v(i)), 1 - positive(v(i))),
     "opposite signs of differences": (positive(Z(i, k) - v(i)), 1 - positive(v(i) - Z(i, k))),
     "signs after a substitution": (
@@ -108,6 +119,27 @@ def test_equal_expressions(name: str):
     assert not is_equal(left, right + 1)
     values = [evaluate(e, [i, j, k], VALUES, SIZES) for e in (left, right)]
     np.testing.assert_allclose(*np.broadcast_arrays(*values), err_msg=f"{text(left)}  and  {text(right)}")
+
+
+before = summed(lambda j: order(i, j, 1) * X(i, j) * v(j), "N")
+after = summed(lambda j: order(j, i, 1) * X(i, j) * v(j), "N")
+everywhere = summed(lambda j: X(i, j) * v(j), "N")
+THREE = {
+    "sums": (before + after + X(i, i) * v(i), everywhere),
+    "free indices": (order(i, j, 1) + order(j, i, 1) + delta(i, j), ONE),
+    "functions": (exp(v(i) * order(i, j, 1)) + exp(v(i) * order(j, i, 1)), 1 + exp(v(i) * (1 - delta(i, j)))),
+    "labels": (order(t, k, 1) + order(k, t, 1), 1 - delta(k, t)),
+    "inside a function": (log(1 + before**2), log(1 + (everywhere - X(i, i) * v(i) - after) ** 2)),
+}
+
+
+@pytest.mark.parametrize("name", THREE)
+def test_one_is_before_at_or_after_another(name: str):
+    left, right = (under([trichotomy], e) for e in THREE[name])
+    assert is_equal(left, right), f"{text(left)}  and  {text(right)}"
+    values = [evaluate(e, [i, j, k], VALUES, SIZES) for e in (*THREE[name], left, right)]
+    for found in np.broadcast_arrays(*values)[1:]:
+        np.testing.assert_allclose(found, np.broadcast_to(values[0], found.shape))
 
 
 DIFFERENT = {

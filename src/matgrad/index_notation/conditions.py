@@ -12,13 +12,15 @@ from matgrad.index_notation.expressions import (
     Change,
     Condition,
     Expression,
+    Factor,
     Powers,
+    delta,
     monomial_key,
     monomial_shape,
     of,
     product,
 )
-from matgrad.index_notation.indices import Colors, Index, Indices, Reversed, checked_name, color, opposite
+from matgrad.index_notation.indices import Colors, Index, Indices, Reversed, checked_name, color, is_new, opposite
 from matgrad.index_notation.positions import Position, least
 
 
@@ -44,9 +46,13 @@ class Step(Condition):
         return step(change(self.argument))
 
     def rewritten(self, powers: Powers) -> Expression | None:
-        """[a ≥ 0]·[b ≥ 0] is 0 if a + b < 0, [b ≥ 0] if a > b, and [a ≥ 0] + [b ≥ 0] - 1 if a + b > 0."""
+        """[a ≥ 0]·[b ≥ 0] is 0 if a + b < 0, [b ≥ 0] if a > b, and [a ≥ 0] + [b ≥ 0] - 1 if a + b > 0.
+
+        So it is for positive multiples of b.
+        """
         for f in (f for f in powers if isinstance(f, Step) and f is not self):
-            a, b = self.argument, f.argument
+            a = self.argument
+            b = f.argument.scaled(_multiple(a, f.argument))
             if (-a - b).is_positive:
                 return ZERO
             if (a - b).is_positive:
@@ -54,6 +60,11 @@ class Step(Condition):
             if (a + b).is_positive:
                 return product((g, p) for g, p in powers.items() if g not in (self, f)) * (of(self) + of(f) - 1)
         return None
+
+
+def _multiple(a: Expression, b: Expression) -> Fraction:
+    """The positive number c for which a and c·b, or -c·b, have a term in common, other than a number; otherwise 1."""
+    return next((abs(c / b.terms[m]) for m, c in a.terms.items() if m and m in b.terms), Fraction(1))
 
 
 def step(e: Expression) -> Expression:
@@ -165,6 +176,15 @@ class Order(Condition):
             if (f.i, f.j) == (self.i, self.j):
                 return product((g, p) for g, p in powers.items() if g is not (self if self.d < f.d else f))
         return None
+
+
+def trichotomy(f: Factor) -> Expression | None:
+    """[j < i] = 1 - [i < j] - [i=j], where i is an index of an opened sum and j is not, or comes first by its name."""
+    if not isinstance(f, Order) or f.d != 1 or f.i.size != f.j.size:
+        return None
+    i, j = ((not is_new(k), k.name) for k in (f.i, f.j))
+    is_other_way = j < i and (i[0] or j[0])
+    return ONE - order(f.j, f.i, 1) - delta(f.i, f.j) if is_other_way else None
 
 
 def order(i: Index, j: Index, d: int) -> Expression:

@@ -21,16 +21,19 @@ from matgrad.index_notation.expressions import (
     Expression,
     Factor,
     Monomial,
+    Powers,
     UndefinedError,
     as_expression,
     multiplied,
     of,
+    product,
     total,
 )
 from matgrad.index_notation.indices import Colors, Index, checked_name, new_index
 from matgrad.index_notation.powers import PI, Base, Constant, parts, power, prime_factors
 from matgrad.index_notation.sums import Sum, summed
 
+MOST_ANGLES = 8  # of which the sine is expanded
 KNOWN = ("exp", "log", "erf", "sin", "cos", "step", "max")
 
 
@@ -74,6 +77,12 @@ class Applied(Factor):
     def mapped(self, change: Change) -> Expression:
         """f of another expression."""
         return self.function(change(self.argument))
+
+    def rewritten(self, powers: Powers) -> Expression | None:
+        """sin(e)^2 = 1 - cos(e)^2, for whole powers of 2 or more"""
+        if self.function is not sin or powers[self] < 2 or powers[self].denominator > 1:
+            return None
+        return product({**powers, self: powers[self] - 2}.items()) * (ONE - of(Applied(cos, self.argument), 2))
 
     def derivative(self, variable: Factor) -> Expression:
         """The chain rule: f'(e)·∂e/∂x"""
@@ -135,13 +144,30 @@ def _odd(f: Callable[[], Function]) -> Callable[[Expression], Expression | None]
     return lambda e: (None if first_coefficient(e) > 0 else -f()(-e)) if e else ZERO
 
 
+def _multiple(e: Expression) -> tuple[Expression, Expression] | None:
+    """(n - 1)·e and e, for n·e with n = 2, …, 8"""
+    n = next(iter(e.terms.values())) if len(e.terms) == 1 else Fraction(1)
+    return (e.scaled((n - 1) / n), e.scaled(1 / n)) if n.denominator == 1 and 1 < n <= MOST_ANGLES else None
+
+
+def _sin(e: Expression) -> Expression | None:
+    """sin(0) = 0, sin(-e) = -sin(e), and sin(a + b) = sin(a)·cos(b) + cos(a)·sin(b) for multiples"""
+    if (found := _multiple(e)) is not None:
+        a, b = found
+        return sin(a) * cos(b) + cos(a) * sin(b)
+    return _odd(lambda: sin)(e)
+
+
 def _cos(e: Expression) -> Expression | None:
-    """cos(0) = 1, and cos(-e) = cos(e)"""
+    """cos(0) = 1, cos(-e) = cos(e), and cos(a + b) = cos(a)·cos(b) - sin(a)·sin(b) for multiples"""
+    if (found := _multiple(e)) is not None:
+        a, b = found
+        return cos(a) * cos(b) - sin(a) * sin(b)
     return (None if first_coefficient(e) > 0 else cos(-e)) if e else ONE
 
 
 erf: Function = Function("erf", lambda e: power(PI, Fraction(-1, 2)) * exp(-e * e) * 2, _odd(lambda: erf))
-sin: Function = Function("sin", lambda e: cos(e), _odd(lambda: sin))
+sin: Function = Function("sin", lambda e: cos(e), _sin)
 cos: Function = Function("cos", lambda e: -sin(e), _cos)
 
 

@@ -115,6 +115,11 @@ def new_index(size: str) -> Index:
     return joined(*(Index(f"_{next(_count)}", n) for n in size.split(TIMES) if n != FIRST.size))
 
 
+def is_new(i: Index) -> bool:
+    """Whether an index, or its opposite, is a new one."""
+    return i.name.removeprefix("-").startswith("_")
+
+
 def joined(*indices: Index) -> Index:
     """The pair n·p of two indices, or of more; one index is itself, and none is the only index of a size of 1."""
     parts = [part for i in indices for part in i.parts]

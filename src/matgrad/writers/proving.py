@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from matgrad.index_notation.conditions import trichotomy
 from matgrad.index_notation.expressions import Expression, UndefinedError, is_equal, total
 from matgrad.index_notation.functions import not_above, without_ties
 from matgrad.index_notation.sums import summed_over
@@ -309,7 +310,7 @@ class Proof:
         a, b = found.returned.data[key], found.true.data[key]
         if is_equal(a, b):
             return True
-        chosen = [*(rule.of for rule in (*self.rules, *rules)), not_above, without_ties]
+        chosen = [*(rule.of for rule in (*self.rules, *rules)), not_above, without_ties, trichotomy]
         return is_equal(under(chosen, a), under(chosen, b))
 
     def _by_numbers(self, samples: Samples, verdict: str, *lines: str) -> None:

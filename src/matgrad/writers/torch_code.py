@@ -107,8 +107,9 @@ class TorchRun(Run):
 
 def is_cut(name: str, x: Tensor) -> bool:
     """Whether there can be symbols for a value, which is more than one entry."""
-    is_entry = all(isinstance(f, Entry) and e == of(f) for e in x.data.values() for f in [next(e.factors(), None)])
-    return is_name(name) and not x.is_bool and not x.is_index and not is_entry
+    if not is_name(name) or x.is_bool or x.is_index:
+        return False
+    return not all(isinstance(f, Entry) and e == of(f) for e in x.data.values() for f in [next(e.factors(), None)])
 
 
 def needs_gradient(x: Any) -> bool:
