@@ -1,21 +1,41 @@
-"""Mutants of backward passes, and whether they are right: by autograd in double precision, at several sizes."""
+"""Mutants of backward passes, and whether they are right: by autograd in double precision, at several sizes.
+
+python tests/writers/mutants.py 1000 proves or refutes so many of them, and counts the verdicts.
+"""
 
 from __future__ import annotations
 
 import ast
 import copy
 import inspect
+import random
+import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import examined_functions
+import examined_modules
 import numpy as np
 import torch
 import torch_cases
 
+import matgrad as mg
 from matgrad.writers.proving import code_of
 from matgrad.writers.specifications import specification
 
+
+def is_own(f: Any) -> bool:
+    """Whether it is a class that defines its backward."""
+    return isinstance(f, type) and "backward" in vars(f)
+
+
+EXAMINED = [*examined_functions.CASES, *examined_modules.CASES]
+SUBJECTS: dict[str, tuple[type, dict[str, Any]]] = {  # right functions with a backward of their own
+    **{f"{name} examined": (f, shapes) for name, f, _, right, shapes in EXAMINED if right and is_own(f)},
+    **torch_cases.RIGHT,
+}
 OPPOSITE = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 
 
@@ -61,7 +81,7 @@ def mutants(cls: type) -> Iterator[tuple[str, type]]:
         changed = copy.deepcopy(tree)
         what, change = list(places(backward(changed)))[i]
         change()
-        space = dict(vars(torch_cases))
+        space = dict(vars(sys.modules[cls.__module__]))
         exec(compile(ast.fix_missing_locations(changed), "<mutant>", "exec"), space)
         yield what, space[cls.__name__]
 
@@ -102,3 +122,21 @@ def is_right(cls: type, shapes: dict[str, Any]) -> bool:
         if not all(torch.allclose(a, b, rtol=1e-8, atol=1e-10) for a, b in pairs if a is not None and b is not None):
             return False
     return True
+
+
+def main(number: int) -> None:
+    """Verdicts on so many mutants, with those that are not as they have to be."""
+    chosen = [(name, what, m) for name, (f, _) in SUBJECTS.items() for what, m in mutants(f)]
+    found = Counter[tuple[str, str]]()
+    for name, what, mutant in random.Random(0).sample(chosen, min(number, len(chosen))):
+        shapes = SUBJECTS[name][1]
+        verdict, expected = mg.prove(mutant, shapes).verdict, "right" if is_right(mutant, shapes) else "wrong"
+        found[expected, verdict] += 1
+        if (expected, verdict) not in (("right", "proved"), ("wrong", "refuted")):
+            print(f"{expected}, {verdict}: {name}: {what}", flush=True)
+    for (expected, verdict), count in sorted(found.items()):
+        print(f"{expected}, {verdict}: {count}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

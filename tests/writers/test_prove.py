@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_cases
-from mutants import is_right, mutants
+from mutants import SUBJECTS, is_right, mutants
 from torch_cases import RIGHT, WRONG
 
 import matgrad as mg
@@ -172,9 +172,9 @@ def test_some_mutants(name: str, mutant):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_all_mutants(name: str):
-    function, shapes = RIGHT[name]
+    function, shapes = SUBJECTS[name]
     verdicts = [(mg.prove(m, shapes, seconds=60), is_right(m, shapes), what) for what, m in mutants(function)]
     assert [f"{what}: {v}" for v, right, what in verdicts if v.verdict == "proved" and not right] == []
     assert [f"{what}: {v}" for v, right, what in verdicts if v.verdict == "refuted" and right] == []

@@ -179,7 +179,7 @@ class Order(Condition):
 
 
 def trichotomy(f: Factor) -> Expression | None:
-    """[j < i] = 1 - [i < j] - [i=j], where i is an index of an opened sum and j is not, or comes first by its name."""
+    """[j < i] = 1 - [i < j] - [i=j], where i is an index of a sum and j is not, or comes first by its name."""
     if not isinstance(f, Order) or f.d != 1 or f.i.size != f.j.size:
         return None
     i, j = ((not is_new(k), k.name) for k in (f.i, f.j))

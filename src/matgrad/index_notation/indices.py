@@ -116,8 +116,8 @@ def new_index(size: str) -> Index:
 
 
 def is_new(i: Index) -> bool:
-    """Whether an index, or its opposite, is a new one."""
-    return i.name.removeprefix("-").startswith("_")
+    """Whether an index, or its opposite, is one of a sum, opened or not."""
+    return i.name.removeprefix("-")[0] in "_~"
 
 
 def joined(*indices: Index) -> Index:

@@ -109,7 +109,7 @@ class Orthonormal(Hypothesis):
 def under(rules: Iterable[Rule], e: Expression) -> Expression:
     """An expression with rules applied until nothing changes."""
     for rule in rules:
-        while (changed := e.mapped(rule)) != e:
+        while any(rule(f) is not None for f in e.inner()) and (changed := e.mapped(rule)) != e:
             e = changed
     return e
 

@@ -270,6 +270,13 @@ def expanded(x: Tensor, shape: Sequence[Any]) -> list[Any]:
     return [x.dims[i - n] if isinstance(s, int) and s == -1 else atoms_of(s) for i, s in enumerate(shape)]
 
 
+def interleaved(x: Tensor, repeats: Any, dim: int, output_size: Any = None) -> Tensor:
+    """Every entry of a dimension, so many times one after the other."""
+    d, sizes = axis(x.dims, dim), x.sizes
+    wide = x.unsqueeze(d + 1).broadcast_to([*x.dims[: d + 1], atoms_of(repeats), *x.dims[d + 1 :]])
+    return wide.reshape(*sizes[:d], sizes[d] * repeats, *sizes[d + 1 :])
+
+
 def full(shape: Sequence[Any], value: Any) -> Tensor:
     """A number, repeated."""
     return lift(value).broadcast_to([atoms_of(n) for n in shape])
@@ -340,6 +347,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "diag_embed": diag,
     "trace": lambda x: diagonal(x).sum(),
     "cdist": cdist,
+    "repeat_interleave": interleaved,
     "prelu": lambda x, a: OPERATIONS["leaky_relu"](x, by_channel(x, a)),
     "binary_cross_entropy": lambda x, t, reduction="mean": reduced(
         -(t * x.map(log) + (1 - t) * (1 - x).map(log)), reduction
