@@ -1,4 +1,4 @@
-"""Training on a GPU, beside native PyTorch (eager, compiled, in a CUDA graph), JAX, masked matrices and cuSPARSE.
+"""Training on a GPU, beside native PyTorch (eager, in a CUDA graph, compiled too), JAX, masked matrices and cuSPARSE.
 
 Parts: steps of the paper's models on PyTorch and on JAX, an epoch of M.fit, a large dense model, a sparse layer
 against the density, very wide networks. It runs from the source tree: PYTHONPATH=src python benchmarks/gpu.py.
@@ -30,19 +30,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Training on a GPU"
-NATIVE, GRAPH, OWN, OWN_JAX = "gpu-pytorch", "gpu-pytorch-graph", "matgrad-torch", "matgrad-jax"
+NATIVE, GRAPH, COMPILED = "gpu-pytorch", "gpu-pytorch-graph", "gpu-pytorch-compiled-graph"
+OWN, OWN_JAX = "matgrad-torch", "matgrad-jax"
 STEPS, FIT = "matgrad-torch-steps", "matgrad-torch-fit"
 _own = matgrad("torch", "PyTorch", NATIVE)
 TOOLS = {
     NATIVE: PYTORCH,
-    "gpu-pytorch-compile": replace(
-        PYTORCH, title="PyTorch, torch.compile", class_name="pytorch.CompiledPyTorch", baselines=(NATIVE,)
-    ),
     GRAPH: replace(PYTORCH, title="PyTorch, CUDA graph", class_name="pytorch.GraphPyTorch", baselines=(NATIVE,)),
+    COMPILED: replace(
+        PYTORCH,
+        title="PyTorch, compiled, CUDA graph",
+        class_name="pytorch.CompiledGraphPyTorch",
+        baselines=(NATIVE,),
+    ),
     STEPS: replace(_own, title="matgrad PyTorch, bare steps", class_name="own.MatgradSteps"),
     OWN: _own,
     FIT: replace(_own, title="M.fit", class_name="own.MatgradFit"),
-    "jax": baseline("JAX, jit by hand", "jax_by_hand.Jax", "JAX", "jax"),
+    "jax": baseline("JAX, one loop", "jax_by_hand.Jax", "JAX", "jax"),
     OWN_JAX: matgrad("jax", "JAX", "jax"),
 }
 DESCRIPTION = {
@@ -85,9 +89,7 @@ def _paper_models(*momenta: float) -> list[Any]:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
-    "steps": lambda options: measured(
-        options, [NATIVE, "gpu-pytorch-compile", GRAPH, OWN], _paper_models(0.0, 0.9), options.steps
-    ),
+    "steps": lambda options: measured(options, [NATIVE, GRAPH, COMPILED, OWN], _paper_models(0.0, 0.9), options.steps),
     "jax": lambda options: measured(options, ["jax", OWN_JAX], _paper_models(0.9), options.steps),
     "epoch": lambda options: measured(
         options, [STEPS, OWN, FIT], [("MNIST", MNIST, 100, 0.9, "float32")], 3 * options.steps
@@ -221,7 +223,10 @@ def _device(name: str) -> Record:
 # -- tables and plot --------------------------------------------------------------------------------
 
 # the columns of ratios of a tool: what its time is divided by
-RATIOS = {(OWN, NATIVE): "÷ native", (OWN, GRAPH): "÷ graph", (OWN_JAX, "jax"): "÷ jit by hand"}
+RATIOS = {
+    **{(OWN, NATIVE): "÷ native", (OWN, GRAPH): "÷ graph", (OWN, COMPILED): "÷ compiled"},
+    (OWN_JAX, "jax"): "÷ one loop",
+}
 
 
 def tables(record: Record) -> list[Table]:

@@ -29,7 +29,7 @@ TOOLS = {
     "matgrad-torch-eager": matgrad("torch", "PyTorch", "pytorch", compiled=False),
     "matgrad-numpy": matgrad("numpy", "NumPy", "pytorch"),
     "matgrad-numpy-eager": matgrad("numpy", "NumPy", "pytorch", compiled=False),
-    "jax": baseline("JAX, jit by hand", "jax_by_hand.Jax", "JAX", "jax"),
+    "jax": baseline("JAX, one loop", "jax_by_hand.Jax", "JAX", "jax"),
     "matgrad-jax": matgrad("jax", "JAX", "jax"),
     "matgrad-jax-eager": matgrad("jax", "JAX", "jax", compiled=False),
     "tensorflow": baseline("TensorFlow, tf.function", "tensorflow_by_hand.TensorFlow", "TensorFlow", "tensorflow"),

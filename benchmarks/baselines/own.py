@@ -63,8 +63,7 @@ class Matgrad(TrainingTool):
         self.eta = M.scalar(self.setting.learning_rate)
 
     def prepare(self) -> None:
-        self.step.prepare(*next(iter(self.loader)))
-        self.train(25)  # TensorFlow compiles a loop over 10 batches when it has them
+        self.train(len(self.loader))  # with all that is compiled, or captured, for an epoch
 
     def train(self, batches: int) -> float | None:
         chosen = self.loader if batches >= len(self.loader) else islice(self.loader, batches)

@@ -124,6 +124,10 @@ class GraphPyTorch(PyTorch):
         self.graph.replay()
 
 
+class CompiledGraphPyTorch(GraphPyTorch, CompiledPyTorch):
+    """What torch.compile makes of the loss, its gradient and the optimizer, in one CUDA graph."""
+
+
 # -- several processes ---------------------------------------------------------------------------
 
 

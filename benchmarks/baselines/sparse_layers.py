@@ -52,6 +52,24 @@ def masked(S: Support, values: np.ndarray, X: torch.Tensor, DY: torch.Tensor, pr
     return Way(step, lambda: restricted(W.cpu().numpy(), S).values[0])
 
 
+def masked_bf16(S: Support, values: np.ndarray, X: torch.Tensor, DY: torch.Tensor) -> Way:
+    """A masked dense W of float32, whose products, X and DY are bfloat16."""
+    half = torch.bfloat16
+    rows, columns = (torch.tensor(A, device=X.device, dtype=torch.long) for A in (S.row_indices(), S.columns))
+    W, mask = torch.zeros(S.shape, device=X.device), torch.zeros(S.shape, device=X.device, dtype=half)
+    W[rows, columns], mask[rows, columns] = torch.tensor(values, device=X.device), 1
+    b, X, DY = torch.zeros(S.shape[0], device=X.device, dtype=half), X.to(half), DY.to(half)
+
+    def step() -> torch.Tensor:
+        V = W.to(half)
+        torch.addmm(b, X, V.T)
+        DX = DY @ V
+        W.add_((DY.T @ X).mul_(mask), alpha=-ETA)
+        return DX
+
+    return Way(step, lambda: restricted(W.cpu().numpy(), S).values[0])
+
+
 def csr(S: Support, values: np.ndarray, X: torch.Tensor, DY: torch.Tensor) -> Way:
     """W and Wᵀ in PyTorch's CSR format, whose products are cuSPARSE's; its sampled product gives DW.
 
@@ -104,5 +122,6 @@ WAYS: dict[str, tuple[str, Callable[..., Way]]] = {
     "matgrad": ("matgrad", matgrad),
     "masked": ("masked dense", masked),
     "masked-tf32": ("masked dense, TF32", partial(masked, precision="high")),
+    "masked-bf16": ("masked dense, bf16", masked_bf16),
     "csr": ("cuSPARSE (torch CSR)", csr),
 }
