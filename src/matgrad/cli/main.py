@@ -21,6 +21,7 @@ COMMANDS = {  # the function of each command, which is imported when it is asked
     "data": ("data:data", "Download data sets."),
     "derive": ("verify:derive", "Derive the gradients of a feedforward, and prove them."),
     "evaluate": ("evaluate:evaluate", "Measure a saved model."),
+    "export": ("export:export", "Write a saved model as one file of C."),
     "explain": ("explain:explain", "Show every equation of a training step with its values."),
     "info": ("inspect:info", "Show versions, backends and the machine."),
     "inspect": ("inspect:inspect", "Show what is in an npz or safetensors file."),
