@@ -11,7 +11,7 @@ import pytest
 from index_support import INPUTS, Numbers, random_program, symbolic_inputs
 from matgrad.index_notation.conditions import Flag, order, positive, step, trichotomy
 from matgrad.index_notation.expressions import ONE, ZERO, Entry, as_expression, delta, is_equal, of, size
-from matgrad.index_notation.functions import INFINITE, cos, exp, log, maximum, sin
+from matgrad.index_notation.functions import INFINITE, cos, exp, log, maximum, sin, sqrt
 from matgrad.index_notation.indices import Label, index, new_index, opposite
 from matgrad.index_notation.sums import summed, summed_over
 from matgrad.index_notation.text import text
@@ -241,3 +241,12 @@ def test_other_indices_permute_axes(seed: int):
             e = result.entry.substituted(dict(zip(axes, others, strict=True)))
             np.testing.assert_allclose(evaluate(e, others, values, sizes), expected, rtol=1e-9)
             assert e.substituted(dict(zip(others, axes, strict=True))) == result.entry
+
+
+def test_roots_of_what_is_below_0_may_cancel():
+    """Σ_j [x_j > 0]·√x_j, as Σ_j √x_j - Σ_j (1 - [x_j > 0])·√x_j"""
+    roots = summed(lambda j: sqrt(v(j)), "N"), summed(lambda j: (1 - positive(v(j))) * sqrt(v(j)), "N")
+    values = {"v": np.array([2.0, -3.0, 5.0])}
+    expected = np.sqrt(values["v"][values["v"] > 0]).sum()
+    np.testing.assert_allclose(evaluate(roots[0] - roots[1], [], values, SIZES), expected)
+    assert np.isnan(evaluate(roots[0], [], values, SIZES))

@@ -60,6 +60,7 @@ EQUAL = {
     "roots of positive numbers": (sqrt(a * a), a),
     "roots of positive factors": (sqrt(4 * a * x), 2 * sqrt(a) * sqrt(x)),
     "a root of a square, squared": (sqrt(x * x) ** 2, x * x),
+    "roots of roots": (sqrt(sqrt(x) * y) ** 3, x ** Fraction(3, 4) * sqrt(y) ** 3),
     "roots of numbers": (sqrt(as_expression(8)), 2 * sqrt(as_expression(2))),
     "roots of fractions": (sqrt(as_expression(HALF)), sqrt(as_expression(2)) * HALF),
     "exponentials": (exp(x + 2 * y), exp(x) * exp(y) ** 2),

@@ -17,6 +17,7 @@ from typing import Any
 
 import examined_functions
 import examined_modules
+import examined_repositories
 import numpy as np
 import torch
 import torch_cases
@@ -31,7 +32,7 @@ def is_own(f: Any) -> bool:
     return isinstance(f, type) and "backward" in vars(f)
 
 
-EXAMINED = [*examined_functions.CASES, *examined_modules.CASES]
+EXAMINED = [*examined_functions.CASES, *examined_modules.CASES, *examined_repositories.CASES]
 SUBJECTS: dict[str, tuple[type, dict[str, Any]]] = {  # right functions with a backward of their own
     **{f"{name} examined": (f, shapes) for name, f, _, right, shapes in EXAMINED if right and is_own(f)},
     **torch_cases.RIGHT,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import examined_functions
 import examined_modules
+import examined_repositories
 import pytest
 
 import matgrad as mg
 
-CASES = [*examined_functions.CASES, *examined_modules.CASES]
+CASES = [*examined_functions.CASES, *examined_modules.CASES, *examined_repositories.CASES]
 
 
 FEW = {case[0] for case in CASES[::4]} | {
+    *("CumsumExclusive", "Snake", "SmoothL1", "NTXentSym", "GroupedQuery", "PowerPool"),
     "AvgPool2x2",
     "PixelShuffle",
     "BatchNorm1d",

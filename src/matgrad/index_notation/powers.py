@@ -77,7 +77,7 @@ def parts(e: Expression, whole: bool) -> tuple[Fraction, Powers, Base | None]:
 
 def _parts_of_monomial(e: Expression, whole: bool) -> tuple[Fraction, Powers, Base | None]:
     ((m, c),) = e.terms.items()
-    content = {f: x for f, x in m if whole or f.is_positive}
+    content = {f: x for f, x in m if whole or f.is_positive or x.denominator > 1}  # no root is below 0
     rest = {f: x for f, x in m if f not in content}
     if c > 0 and list(rest.values()) == [1]:  # it is positive where the power is defined
         content, rest = content | rest, {}

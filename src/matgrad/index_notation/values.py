@@ -19,9 +19,9 @@ from matgrad.index_notation.sums import Sum
 
 Array = np.ndarray[Any, Any]
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "erf": np.vectorize(math.erf, [float]),
+    "erf": lambda x: np.vectorize(math.erf, [float])(real(x)),
     "exp": np.exp,
-    "log": np.log,
+    "log": np.emath.log,
     "sin": np.sin,
     "cos": np.cos,
 }
@@ -34,7 +34,12 @@ def evaluate(e: Expression, axes: Sequence[Index], values: Mapping[str, Array], 
 
     Labels are arrays of integers from 0.
     """
-    return Values(values, sizes).expression(e, axes)
+    return real(Values(values, sizes).expression(e, axes))
+
+
+def real(x: Array) -> Array:
+    """Complex numbers that are real; others are undefined: roots and logarithms of what is negative have to cancel."""
+    return np.where(np.abs(x.imag) <= ROUNDING * (1 + np.abs(x)), x.real, np.nan) if np.iscomplexobj(x) else x
 
 
 Axes = Sequence[Index]
@@ -63,7 +68,8 @@ class Values:
 
     def power(self, f: Factor, p: Fraction, axes: Axes) -> Array:
         """f^p"""
-        return np.asarray(self.factor(f, axes) ** (int(p) if p.denominator == 1 else float(p)))
+        x = self.factor(f, axes)
+        return np.asarray(x ** int(p) if p.denominator == 1 else np.emath.power(x, float(p)))
 
     def factor(self, f: Factor, axes: Axes) -> Array:
         """The array of a factor, among which indices are its own."""
@@ -113,7 +119,7 @@ class Values:
             case Order():
                 return (self.index(f.j, axes) - self.index(f.i, axes) >= f.d).astype(float)
             case Step():
-                e = self.expression(f.argument, axes)
+                e = real(self.expression(f.argument, axes))
                 return (e > ROUNDING if f.relation == ">" else e >= -ROUNDING).astype(float)
             case Applied():
                 return FUNCTIONS[f.function.name](self.expression(f.argument, axes))
@@ -124,5 +130,5 @@ class Values:
             case Sum():
                 return self.summed(f.bound, f.body, axes)
             case Maximum():
-                return np.asarray(np.max(self.expression(f.argument, [*axes, f.index]), axis=-1))
+                return np.asarray(np.max(real(self.expression(f.argument, [*axes, f.index])), axis=-1))
         raise TypeError(f"{f} has no value")

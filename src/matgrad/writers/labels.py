@@ -59,9 +59,9 @@ def _labeled(k: Index, t: Tensor) -> Index:
     return label(t)
 
 
-def gather(x: Tensor, dim: int, t: Tensor) -> Tensor:
+def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """x_ij with t_ij for an index"""
-    d = axis(x.dims, dim)
+    d, t = axis(x.dims, dim), index
     others = [x.dims[i] == t.dims[i] for i in range(len(x.dims)) if i != d] if len(t.dims) == len(x.dims) else [False]
     if not all(others):
         raise UnsupportedError(f"gather from {shown(x.dims)} with labels {shown(t.dims)}")
@@ -114,9 +114,9 @@ def scattered(x: Tensor, dim: int, t: Tensor, source: Any, add: bool) -> Tensor:
     return x + there if add else x * (1 - here) + there
 
 
-def index_add(x: Tensor, dim: int, t: Tensor, source: Tensor, alpha: Any = 1) -> Tensor:
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any = 1) -> Tensor:
     """x_k + Σ_i [t_i = k]·s_i"""
-    d, n = axis(x.dims, dim), len(x.dims)
+    d, n, t = axis(x.dims, dim), len(x.dims), index
     hot = one_hot(t).swapped().reshape(*x.sizes[d : d + 1], *t.sizes, *[1] * (n - 1 - d))
     if len(t.dims) != 1 or source.dims != (*x.dims[:d], t.dims[0], *x.dims[d + 1 :]):
         raise ShapeError(f"index_add of {shown(source.dims)} to {shown(x.dims)} at {shown(t.dims)}")

@@ -364,8 +364,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "one_hot": one_hot,
     "gather": gather,
     "embedding": lambda t, weight: taken(weight, [t]),
-    "scatter": lambda x, dim, t, source: scattered(x, dim, t, source, add=False),
-    "scatter_add": lambda x, dim, t, source: scattered(x, dim, t, source, add=True),
+    "scatter": lambda x, dim, index, src=None, value=None: scattered(
+        x, dim, index, value if src is None else src, add=False
+    ),
+    "scatter_add": lambda x, dim, index, src: scattered(x, dim, index, src, add=True),
     "index_add": index_add,
     "cat": cat,
     "stack": lambda tensors, dim=0: stacked(tensors, axis(tensors[0].dims, dim, 1), merged=False),

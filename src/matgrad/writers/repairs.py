@@ -229,7 +229,7 @@ def rearranged(e: ast.expr, known: Sequence[str], keeps: str) -> Edits:
 def scaled(e: ast.expr, known: Sequence[str], keeps: str) -> Edits:
     """With a factor: a variable, a size or a number."""
     sizes = [f"{n}.shape[{d}]" for n in known[:3] for d in (0, -1)]
-    for f in ("2", *known, *sizes):
+    for f in (f for f in ("2", *known, *sizes) if f != ast.unparse(e)):
         yield parsed(f"e * {f}", e=e)
         yield parsed(f"e / {f}", e=e)
 

@@ -211,7 +211,7 @@ for _name in ["add", "sub", "mul", "truediv", "pow", "matmul"]:
     setattr(SymbolicTensor, f"__{_name}__", _method(_name))
     setattr(SymbolicTensor, f"__r{_name}__", _method(_name, swapped=True))
     setattr(SymbolicTensor, f"__i{_name}__", _method(f"{_name}_"))
-for _name in ["gt", "ge", "lt", "le", "eq", "ne", "neg", "invert", "and", "or", "abs"]:
+for _name in ["gt", "ge", "lt", "le", "eq", "ne", "neg", "pos", "invert", "and", "or", "abs"]:
     setattr(SymbolicTensor, f"__{_name}__", _method(_name))
 
 
@@ -415,7 +415,7 @@ SPECIAL: dict[str, Callable[..., Any]] = {
         x, (*[slice(None)] * axis(x.value.dims, dim), slice(start, start + length))
     ),
     "expand": lambda x, *shape: viewed(x, Expanded(tuple(expanded(x.value, flat(shape))))),
-    "index_select": lambda x, dim, t: wrapped(taken(x.value.swapped(0, dim), [t.value]).swapped(0, dim)),
+    "index_select": lambda x, dim, index: wrapped(taken(x.value.swapped(0, dim), [index.value]).swapped(0, dim)),
     "sum_to_size": lambda x, *shape: wrapped(summed_to(x.value, [atoms_of(n) for n in flat(shape)])),
     "new_zeros": lambda x, *shape, **options: filled(0)(*shape, **options),
     "new_ones": lambda x, *shape, **options: filled(1)(*shape, **options),
