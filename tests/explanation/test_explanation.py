@@ -217,7 +217,7 @@ def test_only_the_first_wrong_equation_is_blamed():
     e = mg.explain(mg.MultilayerPerceptron([mg.LinearLayer(3, 2)]), np.eye(3), [0, 1, 0], loss=WrongLoss())
     assert e["DY"].verdict.ok is False
     assert e["layer 1 DW"].verdict.ok is None
-    assert "WrongLoss.gradient is wrong, on which it depends" in e["layer 1 DW"].verdict.details[0]
+    assert "WrongLoss.DY is wrong, on which it depends" in e["layer 1 DW"].verdict.details[0]
 
 
 def test_a_class_is_not_judged_by_the_checks_of_another_of_its_name():
@@ -322,3 +322,28 @@ def test_an_unknown_name_is_said_before_anything_is_compared(monkeypatch):
     M = mg.create_model("ReLU;Linear", [4, 5, 3])
     with pytest.raises(ValueError, match=r"unknown equation 'DQ9' \(known: layer 1 Z.* layer 2 DW"):
         mg.explain(M, np.ones((2, 4)), np.array([0, 1]), equation="DQ9", verify=True)
+
+
+class SteepActivation(mg.ActivationFunction):
+    """tanh, with a wrong derivative"""
+
+    def __call__(self, X):
+        """tanh(x)"""
+        return mg.matrix_operations.tanh(X)
+
+    def gradient(self, X):
+        """1 - tanh(x)"""
+        return 1 - mg.matrix_operations.tanh(X)
+
+
+def test_wrong_is_the_cause_alone_with_what_was_expected_and_found():
+    layers = [mg.ActivationLayer(3, 4, SteepActivation()), mg.ActivationLayer(4, 4, SteepActivation())]
+    M = mg.MultilayerPerceptron([*layers, mg.LinearLayer(4, 2)])
+    e = mg.explain(M, np.eye(3), [0, 1, 0], verify=True)
+    (wrong,) = e.wrong
+    assert wrong.title == "layer 2 ActivationLayer.DZ"
+    assert re.search(
+        r"SteepActivation.gradient is wrong at row [1-3], column [1-4]: found .*, central differences give", str(wrong)
+    )
+    assert e["layer 2 DW"].verdict.details == ("not judged: layer 2 ActivationLayer.DZ is wrong, on which it depends",)
+    assert e["layer 3 DW"].verdict.ok

@@ -268,3 +268,27 @@ def test_computes_every_operation_of_recorded_programs():
     html = page_of({"title": ""})
     recorded = {name for name, x in OPERATIONS.items() if x.kind not in ("source", "collective")} - FUSED
     assert {name for name in recorded if not re.search(rf"^  {name}: ", html, re.MULTILINE)} == set()
+
+
+def test_wrong_is_red_in_the_header_and_in_the_list(open_page):
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 4, "ReLU"), mg.LinearLayer(4, 2)])
+    M.layers[1].__class__ = type("DoubledLayer", (mg.LinearLayer,), {"backpropagate": _doubled})
+    page = open_page(mg.explain(M, np.eye(3), [0, 1, 0]))
+    assert page.locator("#faults").inner_text() == "✗ layer 2 DoubledLayer.Db is wrong"
+    page.click("#faults button")
+    assert page.evaluate("() => matgrad.data.steps[matgrad.state.step].name") == "Db2"
+    assert page.locator("#steps button.wrong").count() == page.locator(".dots .wrong").count() == 1
+    assert page.locator("#layers li.wrong").get_attribute("data-layer") == "2"
+    red = page.locator("#steps button.wrong").evaluate("x => getComputedStyle(x).color")
+    assert re.findall(r"\d+", red)[0] == "179"
+    assert re.search(r"row \d, column \d: found .*, central differences give", page.locator("#verdict").inner_text())
+
+
+def _doubled(layer, Y, DY):
+    X, W = layer.X, layer.W
+
+    DW = mg.matrix_operations.product_on(W, DY.T, X)
+    Db = 2 * mg.matrix_operations.columns_sum(DY)
+    DX = DY @ W
+
+    layer.DW, layer.Db, layer.DX = DW, Db, DX

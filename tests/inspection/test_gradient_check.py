@@ -229,7 +229,10 @@ def test_the_first_wrong_equation_of_a_layer_is_named(tmp_path: Path, layer: tup
     assert line.strip().partition("  #")[0] == result.equation.source
     where = f"{result.equation.file}:{result.equation.line}: {result.equation.source}"
     values = f"found {result.found:.6g}, central differences give {result.expected:.6g}"
-    assert str(result) == f"layer 2 {name} is wrong at row {result.row}, column {result.column}: {values} ({where})"
+    assert (
+        str(result)
+        == f"layer 2 {name} is wrong at row {result.row + 1}, column {result.column + 1}: {values} ({where})"
+    )
 
 
 @pytest.mark.parametrize(("name", "old", "new"), LOSS_MUTANTS)
@@ -302,7 +305,7 @@ class RowScale(mg.Layer):
         ("sign", "layer 1 RowScale.DA is wrong at row"),
         ("nothing", "layer 1 RowScale.Ds is wrong: found nothing, expected size 1 × 4 ("),
         ("size", "layer 1 RowScale.Ds is wrong: found size 4 × 1, expected size 1 × 4 ("),
-        ("nan", "layer 1 RowScale.DX is wrong at row 2, column"),
+        ("nan", "layer 1 RowScale.DX is wrong at row 3, column"),
     ],
 )
 def test_a_layer_of_ones_own(variant: str, message: str):

@@ -168,7 +168,7 @@ def test_a_wrong_equation_is_named_with_its_line_row_column_and_both_entries():
 
     assert first.name == "WrongLayer.DZ"
     assert re.search(r"test_claims\.py:\d+: DZ = 2 \* DY", first.message)
-    assert "is wrong at row 0, column 0" in first.message
+    assert "is wrong at row 1, column 1" in first.message
     assert "found     2*G_11" in first.message
     assert "expected  G_11*exp(-Z_11)/(1 + exp(-Z_11))**2" in first.message
 
@@ -235,7 +235,7 @@ def test_a_wrong_layer_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(mg.LinearLayer, "feedforward", feedforward)
     check, of_gradient = (check for check in check_layer(mg.LinearLayer(D, K)) if not check.ok)
     assert of_gradient.name == "LinearLayer.Db"
-    assert "LinearLayer.Y is wrong at row 0, column 0" in check.message
+    assert "LinearLayer.Y is wrong at row 1, column 1" in check.message
     assert "Y = X @ W.T + 2 * row_repeat(b, N)" in check.message
     assert "test_claims.py:" in check.location
     names = wrong(check_layer(mg.ActivationLayer(D, K, "Sigmoid")))

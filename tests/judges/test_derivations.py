@@ -88,7 +88,7 @@ def test_a_lemma_holds_and_every_altered_step_is_found(lemma):
                 assert "found a matrix of size" in message
             elif kind == 0:
                 m, n = right.shape
-                assert f"at row {m - 1}, column {n - 1}:" in message
+                assert f"at row {m}, column {n}:" in message
 
 
 # -- nothing is vacuous ------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_message_names_step_row_column_and_both_entries():
     check = check_lemma(Lemma("test", "eq:none", steps, {}))
     assert not check.ok
     first, *rest = check.message.splitlines()
-    assert first == "test does not hold: step 2 (the sign) is wrong at row 1, column 2:"
+    assert first == "test does not hold: step 2 (the sign) is wrong at row 2, column 3:"
     assert rest == ["  found     x_23", "  expected  -x_23", f"  in {check.location}: x = x"]
     assert re.fullmatch(r".*test_derivations\.py:\d+", check.location)
 

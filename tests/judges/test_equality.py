@@ -94,4 +94,4 @@ def test_the_first_difference_is_told():
     A, B = symbols("a", 2, 3), symbols("a", 2, 3)
     B[1, 2] = 0
     problem = compare(A, B)
-    assert problem == "is wrong at row 1, column 2:\n  found     a_23\n  expected  0"
+    assert problem == "is wrong at row 2, column 3:\n  found     a_23\n  expected  0"

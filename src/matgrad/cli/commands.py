@@ -178,6 +178,11 @@ def echo(text: object, *, nl: bool = True, err: bool = False) -> None:
     click.echo(visible(text, kept="\n\t"), nl=nl, err=err)
 
 
+def echo_wrong(text: object) -> None:
+    """Print what is wrong, in red on a terminal."""
+    click.secho(visible(text, kept="\n\t"), fg="red")
+
+
 def echo_json(value: Any) -> None:
     """Print a value as JSON."""
     click.echo(as_json(value))

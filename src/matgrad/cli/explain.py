@@ -12,7 +12,7 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.cli import options as shared
-from matgrad.cli.commands import READS, WRITES, Command, echo, option
+from matgrad.cli.commands import READS, WRITES, Command, echo, echo_wrong, option
 from matgrad.cli.examples import examples_for, given_sources, part_option, random_examples
 from matgrad.cli.options import COUNT, POSITIVE, flag, is_given
 from matgrad.cli.saved_models import chosen_loss, new_model
@@ -43,7 +43,7 @@ def explain(model: Path | None, **options: Any) -> None:
     The step is one of the saved MODEL, on examples of its data, from all classes in turn, or of a new model on random
     examples. It is computed in float64 and changes nothing; a file keeps no optimizer, so it is that of --optimizers.
     Small matrices are shown in full, large ones as a summary; the page of --html shows all, and where each entry comes
-    from.
+    from. If an equation is wrong, it is named at the end, and the exit status is 1.
     """
     html, verify, name = options["html"], options["verify"], options["equation"]
     if html is not None and name is not None:
@@ -65,6 +65,10 @@ def explain(model: Path | None, **options: Any) -> None:
         echo(f"{len(explanation)} equations in {visible(html)}: open it in a browser")
     else:
         echo(explanation if name is None else explanation[name])
+    for e in explanation.wrong:
+        echo_wrong(f"WRONG: {e.title}: {'; '.join(e.verdict.details)}")
+    if explanation.wrong:
+        raise click.exceptions.Exit(1)
 
 
 def _new(options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from matgrad.cli.commands import (
     Command,
     echo,
     echo_json,
+    echo_wrong,
     json_option,
     latex_option,
     option,
@@ -40,6 +42,7 @@ from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import create, lookup, parse_call
 
 ALL_SIZES = "all sizes"
+WIDTH = 100  # of a line
 MEANING = (
     "proved: for all sizes of 1 or more, and all real numbers for which both sides are defined, except where a "
     "condition such as x ≥ 0, or a maximum, changes; settings that are positive stand for all positive numbers"
@@ -62,8 +65,9 @@ def verify(
 
     Checks every layer, loss, activation function, softmax function and optimizer, and the lemmas and derivations of the
     paper: values against definitions, gradients against derivatives. There is one line for each equation, with
-    what each judge says and, in brackets, in how many settings. If an equation is wrong, it says where, and the exit
-    status is 1. What has nothing to be compared with, such as the feedforward of your own layer, is listed.
+    what each judge says, and in how many checks. If an equation is wrong, it says where, what was found and what was
+    expected, and the exit status is 1; what is wrong only because something else is, "follows". What has nothing to be
+    compared with, such as the feedforward of your own layer, is listed.
 
     With --all-sizes, there are only proofs for all sizes, in seconds and without SymPy, and an equation is proved or
     not; the exit status is 1 if one is not. Optimizers are not included. With --explain, the proof of one equation
@@ -72,13 +76,13 @@ def verify(
     With --coq, the proofs for all sizes are printed as theorems for Coq, with their proofs, into a folder, and Coq
     checks them if it is installed. What cannot be printed is listed.
     """
-    from matgrad.judges.suite import JUDGES, cases, explain, validated_equations
+    from matgrad.judges.suite import JUDGES, cases, explain, validated_equations, with_causes
 
     if more["explain"] is not None:
         if quick or as_json or not all_sizes:
             raise click.UsageError("--explain goes with --all-sizes, and with --layer, --latex and --plugin alone")
         explanation = explain(more["explain"], layer)
-        echo(f"{explanation}\n{MEANING}")
+        echo(f"{explanation}\n{_wrapped(MEANING)}")
         if latex is not None:
             write_text(latex, explanation.latex(), "LaTeX")
         return
@@ -95,22 +99,29 @@ def verify(
     is_silent = as_json or not sys.stderr.isatty()
     progress: dict[str, Any] = {"file": sys.stderr, "item_show_func": lambda case: case.name if case else ""}
     with nullcontext(chosen) if is_silent else click.progressbar(chosen, **progress) as running:
-        checks = [(case.judge, check) for case in running for check in case.run()]
+        found = [(case, check) for case in running for check in case.run()]
+    if not is_silent:
+        click.echo("\033[1A\033[2K", nl=False, err=True)  # the line of the bar, which is done
+    checks = [(case.judge, check) for case, check in with_causes(found)]
     judged = {judge: [check.ok for other, check in checks if other == judge and not check.note] for judge in judges}
     if not any(judged.values()):
         raise ValueError(f"no equation was checked: {', '.join(layer) or 'nothing was selected'}")
     not_proved = judged.get(ALL_SIZES, []).count(False)
     wrong = sum(found.count(False) for found in judged.values()) - not_proved
+    counted = [check for judge, check in checks if all_sizes or judge != ALL_SIZES]
+    causes = [check.name for check in counted if not check.ok and not check.cause]
     if as_json:
         rows = [asdict(check) | {"judge": judge} for judge, check in checks]
         echo_json({"checks": rows, "wrong": wrong, "not_proved": not_proved})
     else:
         _print(checks, judges)
-        for judge, found in judged.items():
-            echo(f"{judge}: {sum(found)} of {len(found)} {'proved' if judge == ALL_SIZES else 'right'}")
+        for judge, own in judged.items():
+            echo(f"{judge}: {sum(own)} of {len(own)} checks {'proved' if judge == ALL_SIZES else 'right'}")
         echo(f"in {time.perf_counter() - start:.0f} s")
         if ALL_SIZES in judges:
-            echo(MEANING)
+            echo(_wrapped(MEANING))
+        for name in dict.fromkeys(causes):
+            echo_wrong(f"{'NOT PROVED' if all_sizes else 'WRONG'}: {name}")
     if latex is not None:
         shown = (check for judge, check in checks if all_sizes or judge != ALL_SIZES)
         write_text(latex, validated_equations(shown), "LaTeX")
@@ -143,22 +154,38 @@ def _certify(only: tuple[str, ...], folder: Path, as_json: bool) -> None:
 
 def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
     """One line for each equation, with its verdicts, and what is wrong, not proved or not compared."""
-    equations: dict[tuple[str, str], list[tuple[str, Check]]] = {}
+    equations: dict[str, list[tuple[str, Check]]] = {}
     for judge, check in checks:
-        equations.setdefault((check.name, check.location), []).append((judge, check))
-    rows = [("equation", "source", "paper", *judges)]
-    for key, found in equations.items():
-        verdicts = []
-        for judge in judges:
-            own = [x.ok for other, x in found if other == judge and not x.note]
-            right, wrong = ("proved", "NOT PROVED") if judge == ALL_SIZES else ("right", "WRONG")
-            count = f" ({len(own)})" if len(own) > 1 else ""
-            verdicts.append(f"{right if all(own) else wrong}{count}" if own else "-")
-        rows.append((*key, next((x.label for _, x in found if x.label), ""), *verdicts))
-    messages = [check.message for _, check in checks if not check.ok]
+        equations.setdefault(check.name, []).append((judge, check))
+    places = {name: Path(found[0][1].location).name for name, found in equations.items()}
+    width = max(len(name) + 1 + len(place) for name, place in places.items())
+    rows = [("equation and its source", *judges)]
+    for name, found in equations.items():
+        line = f"{name}{places[name]:>{width - len(name)}}"
+        rows.append((line, *(_verdict(judge, [x for other, x in found if other == judge]) for judge in judges)))
+    messages = [check.message for _, check in checks if not check.ok and not check.cause]
+    causes: dict[str, dict[str, None]] = {}
+    for _, check in checks:
+        if check.cause:
+            causes.setdefault(check.cause, {})[check.name] = None
+    messages += [f"{cause} is wrong, and therefore {', '.join(names)}" for cause, names in causes.items()]
     messages += [f"{x.name} [{x.sizes}] is proved for {x.given}" for _, x in checks if x.ok and x.given and not x.note]
     messages += [f"note: {x.name} {x.location}: {x.note}" for _, x in checks if x.note]
-    echo("\n\n".join([columns(rows), *dict.fromkeys(messages), ""]))
+    text = "\n\n".join([columns(rows), *map(_wrapped, dict.fromkeys(messages)), ""])
+    echo(text.replace(f"{Path(mg.__file__).parent.parent}/", ""))
+
+
+def _verdict(judge: str, checks: list[Check]) -> str:
+    """What a judge says of an equation, and how many checks it made."""
+    own = [x for x in checks if not x.note]
+    right, wrong = ("proved", "UNPROVED") if judge == ALL_SIZES else ("right", "WRONG")
+    word = right if all(x.ok for x in own) else "follows" if all(x.ok or x.cause for x in own) else wrong
+    return f"{word} {len(own)}" if own else "-"
+
+
+def _wrapped(text: str) -> str:
+    """A message of one line in lines of at most 100 characters; one of several lines has formulas, and stays."""
+    return text if "\n" in text else fill(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 @click.command(cls=Command)
@@ -252,7 +279,7 @@ def derive(equations: str | None, code: bool, latex: Path | None, as_json: bool,
         echo_json(lines | whole)
     elif latex != STANDARD_OUTPUT:
         count = f"{sum(x.ok for x in found.verdicts)} of {len(found.verdicts)} equations are proved for all sizes"
-        echo(f"{found}\n\n{found.code}\n{count}\n{MEANING}")
+        echo(f"{found}\n\n{found.code}\n{count}\n{_wrapped(MEANING)}")
     if not found.is_proved:
         for problem in found.problems:
             echo(problem, err=True)

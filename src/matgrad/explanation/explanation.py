@@ -93,6 +93,11 @@ class Explanation:
         """The equation of this name: ``layer 2 DW``, ``layer 2 ActivationLayer.DW``, ``DW2``, ``loss`` or ``DY``."""
         return named(self.equations, name)
 
+    @property
+    def wrong(self) -> list[Explained]:
+        """The equations that are wrong, without those that only depend on one."""
+        return [e for e in self if e.verdict.ok is False]
+
     def given(self) -> dict[str, np.ndarray | SparseMatrix]:
         """X, T and the parameters of the layers, by the names that they have in the equations."""
         parameters = {f"{name}{i}": getattr(x, name) for i, x in self.M.walk() for name in x.parameters}
@@ -173,9 +178,9 @@ def explain(
         Explained(
             **vars(r) | {"value": r.value if np.shape(r.value) else float(r.value)},
             written=writer(r),
-            verdict=judge(r),
+            verdict=verdict,
         )
-        for r in results
+        for r, verdict in zip(results, judge.verdicts(results, values), strict=True)
     ]
     symbols = {value: writer.symbol(value) for value in program.values if value in writer.opened.names}
     return Explanation(copy, loss, eta, X, T, equations, program, values, symbols)

@@ -85,18 +85,18 @@ def matrix_html(A: Any, symbol: str = "") -> str:
     """A as a heat map with its values, under its symbol, which is LaTeX, and its size.
 
     A large matrix is cut: it has its first and last rows and columns, with … between, and a summary of all elements.
-    An element that a sparse matrix does not store is a dot. Rows and columns count from 0. A scalar is one number.
+    An element that a sparse matrix does not store is a dot. Rows and columns count from 1. A scalar is one number.
     """
     table = Entries(A)
     if not np.ndim(table.values):
         return mathml(f"{symbol} = {table.values:.6g}" if symbol else f"{table.values:.6g}")
     rows, columns = _shown(table.shape[0], MOST_ROWS), _shown(table.shape[1], MOST_COLUMNS)
-    head = "".join(f'<th scope="col" style="{INDEX}">{"…" if j is None else j}</th>' for j in columns)
+    head = "".join(f'<th scope="col" style="{INDEX}">{"…" if j is None else j + 1}</th>' for j in columns)
     lines = [f'<td style="{CELL}"></td>{head}']
     gap = f'<td style="{CELL};text-align:center;opacity:.5">…</td>'
     for i in rows:
         cells = "".join(gap if i is None or j is None else table.cell(i, j) for j in columns)
-        lines.append(f'<th scope="row" style="{INDEX}">{"…" if i is None else i}</th>{cells}')
+        lines.append(f'<th scope="row" style="{INDEX}">{"…" if i is None else i + 1}</th>{cells}')
     content = _table(lines, "border-collapse:separate;border-spacing:1px;border:none;margin:0;font-size:.9em")
     return _figure(content, table, symbol, is_cut=None in rows or None in columns)
 

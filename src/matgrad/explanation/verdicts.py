@@ -11,12 +11,13 @@ import numpy as np
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import get_backend
 from matgrad.explanation.passes import LOSS, Result
-from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
+from matgrad.inspection.gradient_check import GradientResult, check_gradients
 from matgrad.layers import ActivationLayer
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.program.naming import full_name
+from matgrad.program.program import Value, in_order
 from matgrad.specifications.models import LAYERS
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ class Judge:
         except ValueError as error:  # the loss is not finite
             self.problem = f"not compared: {error}"
         self.differences = {result.name: result for result in found}
-        wrong = first_wrong(r for r in found if r.name in self.shown)
-        self.first_wrong = wrong and wrong.name
 
     def verify(self, progress: Callable[[str], None]) -> None:
         """Check the equations of all classes symbolically; `progress` is called with the name of each."""
@@ -71,8 +70,22 @@ class Judge:
                     if not check.note:
                         self.checks.setdefault((case.name, check.name), []).append(check)
 
-    def __call__(self, result: Result) -> Verdict:
-        """The verdict on the equation of a result."""
+    def verdicts(self, results: list[Result], values: list[Value]) -> list[Verdict]:
+        """The verdicts on the equations of results, whose values in the program are given: wrong is the cause alone."""
+        causes: dict[Value, str] = {}
+        found = []
+        for result, value in zip(results, values, strict=True):
+            verdict = self._verdict(result)
+            cause = next((causes[x] for x in in_order([value])[:-1] if x in causes), None)
+            if verdict.ok is False and cause is not None:
+                verdict = Verdict(None, (f"not judged: {cause} is wrong, on which it depends",))
+            elif verdict.ok is False:
+                causes[value] = result.title
+            found.append(verdict)
+        return found
+
+    def _verdict(self, result: Result) -> Verdict:
+        """The verdict on the equation of a result, whatever it depends on."""
         if self.last[result.layer, result.phase, result.quantity] is not result:
             return Verdict(None, ("not compared: a later equation gives it another value",))
         parts = ("gradient", "mean_gradient") if result.part == "gradient" else (result.part,)
@@ -82,9 +95,7 @@ class Judge:
         difference = self.differences.get(name)
         details = [_summary(checks)] if checks else []
         judged = [check.ok for check in checks]
-        if difference is not None and not difference.ok and difference.name != self.first_wrong:
-            details.append(f"not judged by differences: {self.first_wrong} is wrong, on which it depends")
-        elif difference is not None:
+        if difference is not None:
             layer = name.rpartition(" ")[0]  # 'layer 2'; before its wrong gradient comes a wrong activation function
             others = [r for x, r in self.differences.items() if x not in self.shown and x.rpartition(" ")[0] == layer]
             causes = [] if difference.ok else [r for r in others if not r.ok]
@@ -113,7 +124,7 @@ def _known_name(thing: object) -> str:
 def _summary(checks: list[Check]) -> str:
     """How many checks there were, and which is wrong."""
     if wrong := [check for check in checks if not check.ok]:
-        return f"the verifier says: {wrong[0].message.splitlines()[0]}"
+        return f"the verifier says: {' '.join(' '.join(wrong[0].message.splitlines()[:3]).split())}"
     methods = ", ".join(dict.fromkeys(METHODS.get(check.method, check.method) for check in checks))
     return f"{len(checks)} symbolic {'check agrees' if len(checks) == 1 else 'checks agree'} ({methods})"
 

@@ -37,7 +37,7 @@ ROUNDING = 1e-12  # a gradient below this part of ℒ/V is 0 up to rounding
 
 @dataclass(frozen=True)
 class GradientResult:
-    """How one gradient compares with central differences; rows and columns count from 0."""
+    """How one gradient compares with central differences; row and column count from 0, in its text from 1."""
 
     name: str  # 'layer 2 ActivationLayer.DW', counted from 1; 'layer 3.1 LinearLayer.DW' for a part of a layer
     equation: Equation
@@ -65,7 +65,7 @@ class GradientResult:
         if self.problem:
             return f"{self.name} is wrong: {self.problem}"
         return (
-            f"{self.name} is wrong at row {self.row}, column {self.column}: "
+            f"{self.name} is wrong at row {self.row + 1}, column {self.column + 1}: "
             f"found {self.found:.6g}, central differences give {self.expected:.6g}"
         )
 

@@ -61,6 +61,7 @@ class Check:
     source: str = ""  # of the equation
     note: str = ""  # why there is no verdict: it is then neither right nor wrong
     given: str = ""  # what it is a verdict for, besides sizes: 'alpha = 1'
+    cause: str = ""  # if it is wrong: another wrong equation, on which it depends
 
 
 def judged(

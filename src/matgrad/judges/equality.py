@@ -36,7 +36,7 @@ def compare(found: Any, expected: sp.Matrix) -> str:
         return ""
     row, column = divmod(unknown[wrong], found.shape[1])
     entries = f"\n  found     {found[row, column]}\n  expected  {expected[row, column]}"
-    return f"is wrong at row {row}, column {column}:{entries}"
+    return f"is wrong at row {row + 1}, column {column + 1}:{entries}"
 
 
 def problem_of(found: Any, expected: sp.Matrix) -> str:
@@ -46,7 +46,7 @@ def problem_of(found: Any, expected: sp.Matrix) -> str:
     for i, x in enumerate(found):
         if not isinstance(x, sp.Expr) or x.has(sp.zoo, sp.nan, sp.oo, -sp.oo):
             row, column = divmod(i, found.shape[1])
-            return f"found {x} at row {row}, column {column}, expected a finite number"
+            return f"found {x} at row {row + 1}, column {column + 1}, expected a finite number"
     return ""
 
 

@@ -176,7 +176,7 @@ class NumbersAlgebra(Algebra):
         worst = np.where(is_wrong, np.nan_to_num((error / size).filled(0), nan=np.inf), -1)
         row, column = divmod(int(np.argmax(worst)), worst.shape[1])
         entries = f"\n  found     {found[row, column]:.17g}\n  expected  {expected[row, column]:.17g}"
-        return f"is wrong for {self.about} at row {row}, column {column}:{entries}"
+        return f"is wrong for {self.about} at row {row + 1}, column {column + 1}:{entries}"
 
 
 def _exact(A: Any) -> np.ndarray:

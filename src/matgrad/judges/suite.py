@@ -20,7 +20,7 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from matgrad import layers, softmax_functions
-from matgrad.activation_functions import ACTIVATIONS
+from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.inspection.latex import function_latex, latex_document, mode_latex, update_latex
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.judges import blocks, explanations
@@ -96,6 +96,39 @@ def cases(
         for judge in subject.judges or JUDGES
         if judge in judges and (not chosen or subject.name in chosen) and (subject.is_basic or not basic)
     ]
+
+
+def with_causes(found: Iterable[tuple[Case, Check]]) -> list[tuple[Case, Check]]:
+    """The checks, where those that are wrong name the first wrong equation on which they depend.
+
+    A layer depends on its activation function, and what follows a wrong gradient in backpropagation depends on it,
+    unless it is that of a parameter, or of the input.
+    """
+    found = list(found)
+    wrong = {check.name for _, check in found if not check.ok}
+    first: dict[Case, str] = {}
+    result = []
+    for case, check in found:
+        cause = ""
+        if not check.ok:
+            functions, ends = _parts(case.subject)
+            cause = next((x for x in (*functions, first.get(case, "")) if x in wrong), "")
+            cause = "" if cause == check.name else cause
+            if not cause and check.name.rpartition(".")[2] not in ends:
+                first[case] = check.name
+        result.append((case, replace(check, cause=cause)))
+    return result
+
+
+def _parts(subject: Subject) -> tuple[list[str], set[str]]:
+    """The functions that a layer applies, and the gradients that nothing in it depends on."""
+    if subject.claims in (of_layer, blocks.of_declared, blocks.of_composite):
+        with suppress(Exception):  # whatever the code of a user leads to
+            layer = subject.thing(*SMALL.values())
+            things = [x for _, part in layer.walk() for x in vars(part).values() if isinstance(x, ActivationFunction)]
+            functions = [f"{type(x).__name__}.{y}" for x in things for y in ("value", "gradient")]
+            return functions, {f"D{x}" for x in (*layer.parameters, "X")}
+    return [], set()
 
 
 def explain(name: str, only: tuple[str, ...] = ()) -> Explanation:

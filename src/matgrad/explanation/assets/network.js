@@ -6,11 +6,21 @@ function makeNetwork() {
   const { layers, loss, optimizer, examples } = data.network;
   const tops = layers.filter((x) => !x.name.includes("."));
   $("summary").textContent = [`${examples} examples`, `${tops.length} layers`, loss, optimizer].join(" · ");
+  $("faults").replaceChildren(...steps.filter(isWrong).map(faultButton));
   const nodes = tops.map(({ name, specification, inputs, outputs, density, definition }) => {
     const stored = density < 1 ? ` · ${Number((100 * density).toFixed(1))} %` : "";
     return layerNode(name, specification, `${inputs} → ${outputs}${stored}`, definition);
   });
   $("layers").replaceChildren(...nodes, layerNode("", loss.replace(/Loss$/, ""), "loss", loss));
+}
+
+const isWrong = ({ verdict }) => verdict.ok === false;
+
+// what is wrong, as a button that shows it
+function faultButton({ title, index, verdict }) {
+  const button = make("button", { type: "button", textContent: `✗ ${title} is wrong`, title: verdict.details.join("\n") });
+  button.addEventListener("click", () => go(index));
+  return button;
 }
 
 function layerNode(name, title, sizes, definition) {
@@ -22,7 +32,7 @@ function layerNode(name, title, sizes, definition) {
     const { phase } = steps[state.step];
     go((own.find((x) => x.phase === phase) ?? own[0] ?? steps[state.step]).index);
   });
-  const node = make("li");
+  const node = make("li", { className: own.some(isWrong) ? "wrong" : "" });
   node.dataset.layer = name;
   node.append(button);
   return node;
@@ -48,8 +58,9 @@ function makeSteps() {
   }
 }
 
-function stepItem({ numbered, text, index }) {
+function stepItem({ numbered, text, index, verdict }) {
   const button = make("button", { type: "button", innerHTML: lastLine(numbered), ariaLabel: text });
+  if (isWrong({ verdict })) Object.assign(button, { className: "wrong", ariaLabel: `${text}: wrong` });
   button.dataset.step = index;
   button.addEventListener("click", () => go(index));
   const item = make("li");
@@ -69,9 +80,10 @@ function showNetwork(current) {
     node.classList.toggle("current", isCurrent);
     if (isCurrent) reveal($("layers"), node);
   }
-  for (const { index } of steps) {
+  for (const step of steps) {
+    const { index } = step;
     const dot = $(`dot-${index}`);
-    if (dot) dot.className = index < current.index ? "done" : index === current.index ? "now" : "";
+    if (dot) dot.className = (isWrong(step) ? "wrong " : "") + (index < current.index ? "done" : index === current.index ? "now" : "");
   }
   $("steps").querySelector("[aria-current]")?.removeAttribute("aria-current");
   const button = $("steps").querySelector(`[data-step="${current.index}"]`);
