@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 import matgrad as mg
-from matgrad.cli.commands import Command, echo, option
-from matgrad.cli.files import READS, WRITES, Writes
+from matgrad.cli.commands import READS, WRITES, Command, Writes, echo, option
 from matgrad.cli.options import COUNT, is_given, optimizers_option
 from matgrad.cli.saved_models import chosen_loss
 from matgrad.exchange.c_code import save_c
