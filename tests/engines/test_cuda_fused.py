@@ -19,6 +19,7 @@ from gpu.comparison import SEEDS, assert_equal_states, trained
 from matgrad.backends.torch_backend import TorchBackend
 from matgrad.engines import torch_engine
 from matgrad.program.buffers import Buffer
+from matgrad.program.operations import DENSE_PRODUCTS
 from matgrad.program.program import Program, Value
 from matgrad.program.rules import optimized, with_separate_outputs
 from matgrad.sparse.support import Support
@@ -27,7 +28,7 @@ from support import to_numpy
 from triton_support import triton  # noqa: F401 (which chooses the interpreter)
 
 from matgrad.engines.cuda import fused, source  # isort: skip
-from matgrad.engines.cuda.fusion import Group  # isort: skip
+from matgrad.program.grouping import Group  # isort: skip
 from matgrad.engines.cuda.fused import CudaKernels  # isort: skip
 from matgrad.engines.cuda.source import MOST_PARTS, Tile, power_of_two, product_tile  # isort: skip
 
@@ -47,7 +48,7 @@ def by(monkeypatch):
     def choose(method: str) -> None:
         def chosen(product: Value, matmul: str) -> str:
             found = method if method != "mixed" else METHODS[product.order % 3]
-            return found if product.operation in source.TILED else "library"
+            return found if product.operation in DENSE_PRODUCTS else "library"
 
         monkeypatch.setattr(fused, "method", chosen)
 

@@ -9,10 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from matgrad.program.buffers import Instruction, Plan, base
-from matgrad.program.operations import STACKS
+from matgrad.program.operations import DENSE_PRODUCTS, STACKS
 from matgrad.program.program import Program, Value
-
-PRODUCTS = ("matmul", "product_sum")
 
 
 class Reading(Instruction):
@@ -127,7 +125,7 @@ def _followed(value: Value | None, *path: tuple[str, int]) -> Value | None:
 
 def _reads_windows(value: Value, S: Value, E: Value) -> bool:
     """Whether a value can read the rows of S by windows."""
-    if value.operation not in PRODUCTS:
+    if value.operation not in DENSE_PRODUCTS:
         return value.operation == "rows_max" and _is_whole(E)
     *others, A, B = value.operands
     return S not in others and {base(A).operation, base(B).operation} != {"gather"} and S in (A, B)

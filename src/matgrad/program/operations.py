@@ -47,6 +47,7 @@ Level = Literal["sum", "product", "scaled", "unary", "atom"]
 LEVELS = ("sum", "product", "scaled", "unary", "atom")  # how tightly an expression binds
 Style = Literal["text", "latex", "code"]
 STACKS = ("stack", "unstack")  # views that have other rows than what they view
+DENSE_PRODUCTS = ("matmul", "product_sum")  # A B, alone or in a sum
 
 
 class Notation(NamedTuple):
@@ -92,6 +93,12 @@ class Operation:
     def shapes(self) -> ShapeRule:
         """The shape rule."""
         return ShapeRule(self.rule)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Those of its operand, a matrix, that a reduction goes over: it has no size there, or 1."""
+        X, result = self.shapes.alternatives[0]
+        return tuple(k for k, n in enumerate(X) if n not in result)
 
     @property
     def takes_numbers(self) -> bool:

@@ -52,6 +52,12 @@ class Value:
         return self.shape == ()
 
     @property
+    def is_free(self) -> bool:
+        """Whether it is a scalar made of given scalars, such as -η: it waits for nothing."""
+        is_made = self.is_scalar and self.kind == "elementwise"
+        return is_made and all(x.kind == "source" or x.is_free for x in self.operands)
+
+    @property
     def nbytes(self) -> int:
         """The bytes of its elements."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize

@@ -21,7 +21,13 @@ def optimized(program: Program, watch: Watch | None = None) -> Program:
     """The program after all rules: simplified, then fused, with nothing dead and nothing computed twice."""
     for rules in (SIMPLIFICATIONS, TRANSPOSITIONS, FUSIONS, (contiguous,), ()):
         program = rewritten(program, rules, watch)
-    return with_separate_outputs(with_plain_stacks(program))
+    return with_separate_outputs(with_plain_stacks(scalars_first(program)))
+
+
+def scalars_first(program: Program) -> Program:
+    """The program in which scalars made of given ones come after the inputs: they part nothing that makes one pass."""
+    last = max((x.order for x in program.inputs.values()), default=0)
+    return program.mapped(lambda value, x: replace(x, order=last) if x.is_free else x)
 
 
 def rewritten(program: Program, rules: Iterable[Rule], watch: Watch | None = None) -> Program:

@@ -18,14 +18,14 @@ from triton.language.extra import libdevice
 
 from matgrad.backends.base import Array
 from matgrad.engines.cuda import functions, sparse
-from matgrad.engines.cuda.fusion import Group, grouped, located
 from matgrad.engines.cuda.graphs import Launch, run_side_by_side
 from matgrad.engines.cuda.index import Index
-from matgrad.engines.cuda.source import Source, method, product_tile, write
+from matgrad.engines.cuda.source import LIMITS, Source, method, product_tile, write
 from matgrad.engines.kernels import Executor, Kernels, Key
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.layers.state import State
 from matgrad.program.buffers import Buffer, Plan
+from matgrad.program.grouping import Group, grouped, located
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.scalars import functions_in
@@ -63,7 +63,7 @@ class FusedExecutor(Executor):
             self._compile()
 
     def _planned(self, state: State) -> Plan:
-        self.groups = grouped(self.program, lambda product: method(product, self.matmul))
+        self.groups = grouped(self.program, lambda product: method(product, self.matmul), LIMITS)
         self.parts: dict[Value, Buffer] = {}  # memory for the parts of a product
         for product in (group.values[0] for group in self.groups if group.kind == "parts"):
             tile = product_tile(product, self.matmul, "parts", False)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-from matgrad.engines.cuda.fusion import Group, Method, is_free, located
 from matgrad.program.buffers import ALIGNED
-from matgrad.program.operations import OPERATIONS
+from matgrad.program.grouping import Group, Limits, Method, located
+from matgrad.program.operations import DENSE_PRODUCTS, OPERATIONS
 from matgrad.program.program import Value
 from matgrad.program.scalars import ScalarWriter
 
@@ -22,13 +22,8 @@ Strides = Callable[[Value], tuple[int, ...]]
 
 UNROLLED = 32  # parts of a product that are added up without a loop
 POWERS = {2: "x * x", 1: "x", 0.5: "sqrt(x)"}  # as PyTorch computes them
-REDUCTIONS = {
-    "rows_sum": "tl.sum({0}, axis=1, keep_dims=True)",
-    "columns_sum": "tl.sum({0}, axis=0, keep_dims=True)",
-    "elements_sum": "tl.sum(tl.sum({0}, axis=1, keep_dims=True), axis=0, keep_dims=True)",
-    "rows_max": "tl.reduce({0}, 1, larger, keep_dims=True)",
-    "columns_max": "tl.reduce({0}, 0, larger, keep_dims=True)",
-}
+REDUCTIONS = {"sum": "tl.sum({}, axis={}, keep_dims=True)", "max": "tl.reduce({}, {}, larger, keep_dims=True)"}
+NEUTRAL = {"sum": "0.0", "max": 'float("-inf")'}
 
 
 class Tile(NamedTuple):
@@ -193,9 +188,12 @@ class _Writer:
         return f"{beta} * {C} + {alpha} * total"
 
     def _reduction(self, value: Value) -> str:
-        neutral = 'float("-inf")' if value.operation.endswith("max") else "0.0"
+        row = OPERATIONS[value.operation]
         tile = f"tl.broadcast_to({self._variable(value.operands[0])}, ({self.tile.rows}, {self.tile.columns}))"
-        return REDUCTIONS[value.operation].format(f"tl.where(inside, {tile}, {neutral})")
+        found = f"tl.where(inside, {tile}, {NEUTRAL[row.over]})"
+        for axis in reversed(row.axes):
+            found = REDUCTIONS[row.over].format(found, axis)
+        return found
 
     def _variable(self, operand: Value) -> str:
         """The variable of an operand, which is loaded when it is first needed."""
@@ -205,7 +203,7 @@ class _Writer:
         if key not in self.variables:
             if base in self.group.values:
                 return self.variables[base, False]  # a scalar, whichever way it is turned
-            if is_free(base):
+            if base.is_free:
                 self._compute(base)
                 return self.variables[base, False]
             name = next(self.names)
@@ -241,7 +239,7 @@ def _literal(number: Value) -> str:
 # -- tiles: rules found by measurement on an H200, and never by timing at run time; so a program has the same kernels in
 # every run, and its results are the same to the last bit -------------------------------------------------------------
 
-TILED = ("matmul", "product_sum")  # of which there are kernels of our own
+LIMITS = Limits(longest=4096, largest=4096, narrow=64)
 UNITS = 132  # multiprocessors that should have work
 LARGE = 500_000_000  # multiplications of a product from which on cuBLAS is faster, though nothing is fused with it
 SHORT = 128  # terms of a sum that one tile adds up, instead of several that each add up a part
@@ -252,7 +250,7 @@ MOST_PARTS = 256  # of a sum
 def method(product: Value, matmul: str) -> Method:
     """How a product is computed: by a tile for each part of the result, by several that are added up, or by cuBLAS."""
     (m, n), k = product.shape, product.operands[-1].shape[0]
-    if product.operation not in TILED or product.dtype != "float32" or m * n * k > LARGE or min(m, n, k) == 0:
+    if product.operation not in DENSE_PRODUCTS or product.dtype != "float32" or m * n * k > LARGE or min(m, n, k) == 0:
         return "library"
     return "tile" if k <= (SHORT if matmul == "float32" else SHORT_ON_TENSOR_CORES) else "split"
 

@@ -1,7 +1,7 @@
 """Which values of a program one kernel computes: a product with what follows it, or a map with its sums and maxima.
 
 A kernel has a domain, m×n, which it covers with tiles. A value in it is as large as the domain, or a row, a column or a
-scalar of it. What only this kernel needs never leaves the registers.
+scalar of it. What only this kernel needs never leaves the registers. What a tile can hold is said by an executor.
 """
 
 from __future__ import annotations
@@ -9,19 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from matgrad.program.buffers import Instruction
-from matgrad.program.operations import STACKS
+from matgrad.program.operations import OPERATIONS, STACKS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
 
 Method = Literal["tile", "split", "library"]  # how a product is computed
 Kind = Literal["call", "product", "parts", "map"]
 
-LONGEST = 4096  # row or column that a kernel may sum up in one tile
-LARGEST = 4096  # elements of a tile that has both
-NARROW = 64  # columns of a product that is followed by sums of rows
+
+class Limits(NamedTuple):
+    """What one tile of an executor's kernels can sum up."""
+
+    longest: int  # row or column
+    largest: int  # elements of a tile that has both
+    narrow: int  # columns of a product that is followed by sums of rows
 
 
 @dataclass(eq=False)
@@ -36,6 +40,7 @@ class Group(Instruction):
     kind: Kind
     values: list[Value]
     domain: Shape
+    limits: Limits
     operands: set[Value] = field(default_factory=set, kw_only=True)  # apart from its own values
     product: Value | None = None  # that it computes, or adds up from its parts
     parts: Group | None = None  # which computes these
@@ -44,6 +49,7 @@ class Group(Instruction):
 
     @property
     def factors(self) -> tuple[Value, ...]:
+        """Of its product."""
         return () if self.product is None else self.product.operands[-2:]
 
     def needs(self, home: Mapping[Value, Group]) -> set[Group]:
@@ -66,9 +72,10 @@ class Group(Instruction):
         if X.shape != self.domain or 0 in self.domain or not self.reads(value):
             return False
         if self.kind == "product":
-            return rows and not columns and n <= NARROW
+            return rows and not columns and n <= self.limits.narrow
         rows, columns = rows or self.whole_rows, columns or self.whole_columns
-        return max(n * rows, m * columns) <= LONGEST and m * n * (rows and columns) <= LARGEST
+        longest, largest, _ = self.limits
+        return max(n * rows, m * columns) <= longest and m * n * (rows and columns) <= largest
 
     def has_layout(self, shape: Shape) -> bool:
         """Whether one tile computes every element of a value of that shape, and no other tile does."""
@@ -93,6 +100,7 @@ class Group(Instruction):
         return not is_own and shapes <= {(m, n), (1, n), (m, 1), (1, 1), ()}
 
     def may_overwrite(self, old: Value, new: Value) -> bool:
+        """Whether `new` can be computed in the memory of `old`, whose elements are read before."""
         if old not in self.operands:
             return True
         if self.kind == "call":
@@ -117,7 +125,8 @@ class Group(Instruction):
 
 def _lengths(value: Value) -> tuple[bool, bool]:
     """Whether a sum or maximum needs whole rows, and whole columns."""
-    return value.operation.startswith(("rows", "elements")), value.operation.startswith(("columns", "elements"))
+    axes = OPERATIONS[value.operation].axes
+    return 1 in axes, 0 in axes
 
 
 def located(value: Value) -> tuple[Value, bool]:
@@ -139,31 +148,25 @@ def is_mapped(value: Value) -> bool:
     return value.kind in ("elementwise", "reduction") or value.operation == "uniform"
 
 
-def is_free(value: Value) -> bool:
-    """Whether a value is a scalar made of scalars that are given: every kernel computes it for itself, as -η."""
-    is_made = value.is_scalar and value.kind == "elementwise"
-    return is_made and all(x.kind == "source" or is_free(x) for x in value.operands)
-
-
 def bases(value: Value) -> set[Value]:
     """The values whose memory is read to compute a value from its operands; numbers have none."""
     found: set[Value] = set()
     for base, _ in map(located, value.operands):
-        if is_free(base):
+        if base.is_free:
             found |= bases(base)
         elif base.operation != "number":
             found.add(base)
     return found
 
 
-def grouped(program: Program, method: Callable[[Value], Method]) -> list[Group]:
+def grouped(program: Program, method: Callable[[Value], Method], limits: Limits) -> list[Group]:
     """The values of a program in groups, in an order in which they can be computed, where possible in place.
 
     Wᵀ DZᵀ and (DZᵀ X)_S of a sparse layer make one call, which reads DZ once.
     """
-    builder = _Builder(program, method)
+    builder = _Builder(program, method, limits)
     for value in program.values:
-        if value.kind not in ("source", "view") and not is_free(value):
+        if value.kind not in ("source", "view") and not value.is_free:
             builder.place(value)
     builder.place_scalars(program.outputs.values())
     groups, home = ordered(builder.groups, builder.home), builder.home
@@ -183,8 +186,8 @@ def grouped(program: Program, method: Callable[[Value], Method]) -> list[Group]:
 
 
 class _Builder:
-    def __init__(self, program: Program, method: Callable[[Value], Method]) -> None:
-        self.method = method
+    def __init__(self, program: Program, method: Callable[[Value], Method], limits: Limits) -> None:
+        self.method, self.limits = method, limits
         self.number = {value: k for k, value in enumerate(program.values)}
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}  # the group that has a value in memory or computes it
@@ -206,7 +209,7 @@ class _Builder:
                     self._put(group, value)
                     return self._join(found, group)  # which sees what the value reads from the others
         domain = value.operands[0].shape if value.kind == "reduction" else value.shape
-        group = Group("map", [], domain or (1, 1))
+        group = Group("map", [], domain or (1, 1), self.limits)
         return self._put(group, value) if group.holds(value) else self._call(value)
 
     def _put(self, group: Group, *values: Value) -> None:
@@ -219,9 +222,9 @@ class _Builder:
 
     def place_scalars(self, values: Iterable[Value]) -> None:
         """Compute scalars that every kernel can compute for itself, because they are needed in memory."""
-        found = {value for value in values if is_free(value) and value not in self.home}
+        found = {value for value in values if value.is_free and value not in self.home}
         if found:
-            self._put(Group("map", [], (1, 1)), *sorted(found, key=self.number.__getitem__))
+            self._put(Group("map", [], (1, 1), self.limits), *sorted(found, key=self.number.__getitem__))
 
     def _place_product(self, value: Value) -> None:
         method = self.method(value)
@@ -230,9 +233,9 @@ class _Builder:
         if method == "library" or is_other or any(map(is_reshaped, value.operands)):
             return self._call(value)
         factors, others = {b for _, b in pairs}, bases(replace(value, operands=value.operands[:-2]))
-        group = Group("product", [value], value.shape, operands=factors | others, product=value)
+        group = Group("product", [value], value.shape, self.limits, operands=factors | others, product=value)
         if method == "split":
-            parts = Group("parts", [value], value.shape, operands=factors, product=value)
+            parts = Group("parts", [value], value.shape, self.limits, operands=factors, product=value)
             group = replace(group, kind="map", operands=others, parts=parts)
             self.groups.append(parts)
         self.groups.append(group)
@@ -244,7 +247,7 @@ class _Builder:
         self.place_scalars(operands)
         group = next((group for group in self.groups if self._is_other_gradient(group, value)), None)
         if group is None:
-            self.groups.append(group := Group("call", [], value.shape))
+            self.groups.append(group := Group("call", [], value.shape, self.limits))
         group.values = sorted([*group.values, value], key=is_sampled)
         group.operands |= {x for x in operands if x.operation != "number"}
         self.home[value] = group
