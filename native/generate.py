@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-KINDS = {"reduction": "other"}  # the core has no need to tell these
 LETTERS = {"nnz": "e"}  # a size is one letter there
 NONE = 99
 
@@ -48,7 +47,7 @@ def _row(call: ast.Call) -> Row:
     if function == "_function":
         given |= {1: "* -> *", 2: f"{given[0]}(x)"}
     kind, scalar = (given[2], "") if function == "Operation" else ("elementwise", given[2])
-    return Row(given[0], given[1], KINDS.get(kind, kind), scalar, "floats" if dtypes == "float" else dtypes, in_place)
+    return Row(given[0], given[1], kind, scalar, "floats" if dtypes == "float" else dtypes, in_place)
 
 
 def patterns(rule: str) -> str:
@@ -118,7 +117,7 @@ inline constexpr int elementwise_count = {count};
 
 // How a value is produced: it is given, it is another view of an operand's memory, or it is computed, by all ranks
 // together if it is a collective.
-enum class Kind {{ source, view, elementwise, product, sparse, other, collective }};
+enum class Kind {{ source, view, elementwise, reduction, product, sparse, other, collective }};
 
 // The dtypes of operands and result: floats; floats or counters, which are integers; counters for a result of floats.
 enum class Dtypes {{ floats, any, counts }};

@@ -19,7 +19,7 @@ std::vector<bool> padded_buffers(const Program& program) {
     for (const Value& v : program.values) {
         const bool is_product = Layout::is_of_weights(program, v);
         const bool is_sample = v.operation == Op::sampled_product || v.operation == Op::sampled_sum;
-        if (is_product) found[v.buffer] = true;
+        if (is_product && v.buffer >= 0) found[v.buffer] = true;
         for (std::size_t k = v.operands.size() - (is_product ? 1 : is_sample ? 2 : 0); k < v.operands.size(); ++k)
             if (const int buffer = program.values[v.operands[k]].buffer; buffer >= 0) found[buffer] = true;
     }

@@ -28,10 +28,10 @@ inline bool is_one_hot(Op operation) { return operation == Op::one_hot_product |
 
 inline bool is_stack(Op operation) { return operation == Op::stack || operation == Op::unstack; }
 
-// what may be computed where it is read
-inline bool is_deferrable(Op operation) {
-    return operation == Op::gather || operation == Op::matmul || operation == Op::gate || operation == Op::hadamard ||
-           operation == Op::reciprocal || operation == Op::rows_sum || operation == Op::step || operation == Op::subtract;
+// what may be computed where it is read: a matrix without a buffer
+inline bool is_deferrable(const Value& v) {
+    const Kind kind = row_of(v.operation).kind;
+    return v.shape.size() == 2 && kind != Kind::source && kind != Kind::view && kind != Kind::collective;
 }
 
 bool is_float(const std::string& dtype);

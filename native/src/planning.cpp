@@ -44,6 +44,7 @@ void Planner<T>::plan(int i) {
     if (kind == Kind::collective) return plan_collective(i);
     if (v.shape.empty()) return plan_scalar(i);
     if (kind == Kind::elementwise) return plan_elementwise(i);
+    if (kind == Kind::reduction) return plan_reduction(i);
     if (layout_.examples() && Layout::is_of_weights(program_, v)) return plan_sparse_product(i);
     switch (v.operation) {
         case Op::matmul:
@@ -63,10 +64,7 @@ void Planner<T>::plan(int i) {
         case Op::sampled_sum: return plan_sampled_product(i);
         case Op::uniform: return plan_uniform(i);
         case Op::uniform_on: return plan_uniform_on(i);
-        case Op::identity:
-        case Op::diag:
-        case Op::Diag: return plan_diagonal(i);
-        default: return plan_reduction(i);
+        default: return plan_diagonal(i);
     }
 }
 
@@ -388,7 +386,7 @@ Operand Planner<T>::place(int k) {
 template <class T>
 bool Planner<T>::is_deferred(int k) const {
     const Value& v = program_.values[k];
-    return v.buffer < 0 && is_deferrable(v.operation);
+    return v.buffer < 0 && is_deferrable(v);
 }
 
 // Whether a value is deferred, or a view of one that is.

@@ -102,7 +102,7 @@ private:
         check_types(value, operation);
         if (operation.kind == Kind::view) {
             bases_.push_back(bases_[value.operands[0]]);
-        } else if (is_deferrable(value.operation) && !value.shape.empty() && !line.has("buffer")) {
+        } else if (is_deferrable(value) && !line.has("buffer")) {
             read_deferred(value);
         } else {
             bases_.push_back({static_cast<int>(program_.values.size())});

@@ -100,3 +100,19 @@ def test_what_cannot_read_a_value_without_memory_is_refused():
         line["operation"] = line["operation"].replace("rows_max", "rows_sum")  # of windows
     with pytest.raises(ValueError, match="cannot read a value without memory"):
         _native.Executor(json.dumps(description), _native.ThreadPool(1), "")
+
+
+def test_no_other_value_can_do_without_memory():
+    networks = [model("many channels"), mg.create_model("ReLU;Linear", [6, 5, 3], densities=0.5)]
+    _, windows = trained("many channels", networks[0].to("native"))
+    step = mg.compile_step(networks[1].to("native"), mg.SoftmaxCrossEntropyLoss())
+    step.load(networks[1].state())
+    batch = np.ones((4, 6), np.float32), np.eye(4, 3, dtype=np.float32)
+    for program in (windows.program, step.prepare(*batch).program):
+        description = as_dictionary(program)
+        for i, line in enumerate(description["values"]):
+            if line["operation"] != "input" and "buffer" in line:
+                values = [*description["values"][:i], {**line}, *description["values"][i + 1 :]]
+                del values[i]["buffer"]
+                with pytest.raises(ValueError, match=r"cannot read|expected|its buffer|value \d+:"):
+                    _native.Executor(json.dumps(description | {"values": values}), _native.ThreadPool(1), "")
