@@ -107,7 +107,7 @@ class Program:
             if value not in needed:
                 needed[value] = None
                 pending += value.operands
-        return in_order(sorted(needed, key=lambda value: value.order))
+        return in_order(sorted(reversed(needed), key=lambda value: value.order))
 
     @property
     def all_values(self) -> list[Value]:
