@@ -40,8 +40,8 @@ ORDER = [
     ("runs",),
     ("judges",),
     ("certificates",),
-    ("derivation",),
     ("writers",),
+    ("derivation",),
     ("explanation",),
     ("cli",),
 ]

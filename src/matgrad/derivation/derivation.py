@@ -8,9 +8,9 @@ from functools import cached_property
 
 from matgrad.derivation.backpropagation import backpropagation
 from matgrad.derivation.proving import MOST_TERMS, executed, facts, prove
-from matgrad.derivation.sources import LayerSource, Source
-from matgrad.derivation.typed import TextSource
+from matgrad.derivation.sources import LayerSource, Source, TextSource
 from matgrad.derivation.writing import LayerCode, Line
+from matgrad.foundation.notation import aligned
 from matgrad.index_notation.expressions import TooLongError, bounded
 from matgrad.inspection.latex import latex_lines
 from matgrad.inspection.verdicts import Check
@@ -47,8 +47,7 @@ class Derivation:
     def latex(self) -> str:
         """The equations of feedforward and backpropagation in the paper's notation."""
         values = {x.name: x.term for x in (*self.feedforward, *self.backpropagation)}
-        found = [x.replace("=", "&=", 1) for x in latex_lines(values)]
-        return "\\begin{align*}\n" + " \\\\\n".join(found) + "\n\\end{align*}"
+        return aligned(x.replace("=", "&=", 1) for x in latex_lines(values))
 
     def __str__(self) -> str:
         """The equations as text, with what is proved."""

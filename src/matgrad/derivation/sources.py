@@ -1,4 +1,4 @@
-"""What a feedforward comes from: the code of a layer here, and equations in `typed`."""
+"""What a feedforward comes from: the code of a layer, or typed equations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matgrad.activation_functions import ActivationFunction
+from matgrad.activation_functions import ActivationFunction, create_activation
 from matgrad.backends.base import Matrix
 from matgrad.derivation.backpropagation import Equation, Feedforward
 from matgrad.derivation.values import is_one, named, substituted
@@ -20,6 +20,7 @@ from matgrad.judges.index_judge import SMALL, Symbols
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import IndexMatrix, symbols
 from matgrad.program.program import Value, in_order
+from matgrad.writers.typed import Equations
 
 DRAWN = "U"  # a matrix of random numbers
 
@@ -39,6 +40,36 @@ class Source:
     functions: dict[str, str]  # the activation functions by their names in the equations, with their specifications
     initial: dict[str, float | None]  # what the inputs begin with, if that is known
     values: Callable[[Symbols], Values]  # with the symbols of a judge
+
+
+# -- typed equations ---------------------------------------------------------------------------
+
+
+class TextSource(Source):
+    """The feedforward of equations such as ``gamma: 1 D = 1; s = inv_sqrt(rows_mean(hadamard(X, X))); Y = …``."""
+
+    def __init__(self, text: str, name: str = "New") -> None:
+        if not name.isidentifier():
+            raise ValueError(f"name: expected one that a Python class can have, found {name!r}")
+        self.class_name = name
+        self.equations = Equations(text)
+        self.initial = self.equations.initial
+        self.functions = {name: name for name in self.equations.activations}
+        values = self.equations.values
+        lines = [(values[name].value, values[f"{name} ="].value) for name, *_ in self.equations.lines]
+        inputs = [values[name].value for name in self.equations.declared]
+        self.feedforward = Feedforward(inputs, sorted(inputs, key=lambda x: x.name == "X"), lines)
+
+    def values(self, a: Symbols) -> Values:
+        """See `Source`."""
+        sizes = self.equations.sizes(a.size)
+        inputs = self.equations.inputs(sizes)
+
+        def feedforward(X: Any) -> Any:
+            return self.equations.evaluated({**inputs, "X": X}, sizes, create_activation)["Y"]
+
+        functions = {name: create_activation(f) for name, f in self.functions.items()}
+        return Values({**inputs, **functions}, feedforward)
 
 
 # -- the code of a layer -----------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from matgrad.derivation.typed import FUNCTIONS
+from matgrad.writers.typed import FUNCTIONS
 
 TOKEN = re.compile(
     r"\\(?:mathsf|mathrm|mathbf|operatorname|text)\{(?P<word>[^{}]*)\}|(?P<command>\\[A-Za-z]+)"

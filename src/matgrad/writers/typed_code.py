@@ -6,15 +6,11 @@ import ast
 import copy
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from matgrad import matrix_operations
 from matgrad.activation_functions import ACTIVATIONS, create_activation
-from matgrad.derivation import typed
-from matgrad.derivation.typed import SOFTMAX, TABLE, TextSource
 from matgrad.program.entries import IndexMatrix, indices_of, symbols
 from matgrad.program.shapes import size_name
 from matgrad.writers.latex_equations import is_latex, translated
@@ -22,14 +18,10 @@ from matgrad.writers.sizes import ShapeError
 from matgrad.writers.slots import index
 from matgrad.writers.subjects import Code, Run, Uses
 from matgrad.writers.tensors import Tensor
+from matgrad.writers.typed import SOFTMAX, Equations, about, check, matrix, parsed, table, value_of
 
 SLOPES = {f"{name}_gradient": name for name in ACTIVATIONS}  # act'(Z), which is written act_gradient(Z) in Python
-LIKE = np.zeros((1, 1))
-NUMERIC: dict[str, Any] = {
-    **{name: getattr(matrix_operations, name) for name in TABLE},
-    **{name: partial(getattr(matrix_operations, name), like=LIKE) for name in ("ones", "zeros", "identity")},
-    **SOFTMAX,
-}
+NUMERIC: dict[str, Any] = table(np.zeros((1, 1))) | SOFTMAX
 EXPECTED = "expected gradients after the equation of Y, such as DX = …"
 
 
@@ -46,30 +38,28 @@ class TypedCode(Code):
         if not starts or not re.match(r"Y\s*=", lines[starts[0] - 1]):
             raise ValueError(f"found {'; '.join(lines)!r}; {EXPECTED}")
         self.name, self.functions = lines[starts[0] - 1], []
-        self.source = TextSource("\n".join(lines[: starts[0]]))
+        self.equations = Equations("\n".join(lines[: starts[0]]))
         self.gradients = [self._gradient(line) for line in lines[starts[0] :]]
-        known = [*self.source.declared, *(name for name, *_ in self.source.lines)]
+        known = [*self.equations.declared, *(name for name, *_ in self.equations.lines)]
         if wrong := [name for name, *_ in self.gradients if name[1:] not in known or name == "DY"]:
             raise ValueError(f"{wrong[0]}: expected the gradient of one of {', '.join(known)}, other than Y")
-        self.returned = [name[1:] for name, *_ in self.gradients if name[1:] in self.source.declared]
+        self.returned = [name[1:] for name, *_ in self.gradients if name[1:] in self.equations.declared]
 
     def _gradient(self, line: str) -> tuple[str, str, ast.expr]:
         """The equation of a gradient: its name, its text and its right-hand side."""
-        with typed._about(line):
-            match typed._parsed(re.sub(r"\b(\w+)'\(", r"\1_gradient(", line)):
-                case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
-                    plain = copy.deepcopy(value)
-                    for x in ast.walk(plain):
-                        if isinstance(x, ast.Name):
-                            x.id = SLOPES.get(x.id, x.id)
-                    typed._check(plain)
-                    return name, line, value
-        raise ValueError(f"{line!r}: {EXPECTED}")
+        with about(line):
+            name, value = parsed(re.sub(r"\b(\w+)'\(", r"\1_gradient(", line))
+            plain = copy.deepcopy(value)
+            for x in ast.walk(plain):
+                if isinstance(x, ast.Name):
+                    x.id = SLOPES.get(x.id, x.id)
+            check(plain)
+        return name, line, value
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The matrices that are given, with their shapes."""
-        return {name: " ".join(shape) for name, shape in self.source.declared.items()}
+        return {name: " ".join(shape) for name, shape in self.equations.declared.items()}
 
     def run(self, arguments: Mapping[str, Any], numeric: bool) -> Run:
         """The equations on symbols, or on arrays."""
@@ -80,20 +70,20 @@ class SymbolicRun(Run):
     """The equations on matrices of index notation."""
 
     def __init__(self, code: TypedCode) -> None:
-        self.code, sizes = code, code.source._sizes(typed.Size)
-        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in code.source.declared.items()}
+        self.code, equations = code, code.equations
+        sizes = equations.sizes()
         slopes = {name: create_activation(f).gradient for name, f in SLOPES.items()}
-        self.known = code.source._evaluated(inputs, sizes, create_activation) | slopes
+        self.known = equations.evaluated(equations.inputs(sizes), sizes, create_activation) | slopes
         self.outputs = [as_tensor(self.known["Y"])]
-        self.names = {name: as_tensor(self.known[name]) for name, *_ in code.source.lines}
+        self.names = {name: as_tensor(self.known[name]) for name, *_ in equations.lines}
 
     def gradients(self, gs: Sequence[Any]) -> dict[str, Any]:
         """The equations of gradients."""
         values = self.known | {"DY": symbols("DY", *self.known["Y"].shape)}
         for name, line, node in self.code.gradients:
             try:
-                with typed._about(line):
-                    values[name] = typed._matrix("=", typed._value(node, values))
+                with about(line):
+                    values[name] = matrix("=", value_of(node, values))
             except ValueError as error:  # of sizes that do not fit
                 raise ShapeError(str(error)) from None
         found = {name: as_tensor(values[f"D{name}"]) for name in self.code.returned}
@@ -118,10 +108,10 @@ class NumericRun(Run):
         self.code = code
         functions = {name: create_activation(name) for name in ACTIVATIONS}
         slopes = {name: functions[f].gradient for name, f in SLOPES.items()}
-        shapes = code.source.declared.items()
+        shapes = code.equations.declared.items()
         sizes = {n: x for name, shape in shapes for n, x in zip(shape, arguments[name].shape, strict=True)}
         self.known = NUMERIC | functions | slopes | sizes | dict(arguments)
-        self._run(code.source.lines, self.known)
+        self._run(code.equations.lines, self.known)
         self.outputs = [self.known["Y"]]
 
     def _run(self, lines: Sequence[tuple[str, str, ast.expr]], values: dict[str, Any]) -> None:

@@ -17,12 +17,9 @@ from typing import Any
 import numpy as np
 
 from matgrad import matrix_operations, softmax_functions
-from matgrad.activation_functions import ACTIVATIONS, create_activation
-from matgrad.derivation.backpropagation import Feedforward
-from matgrad.derivation.sources import Source, Values
+from matgrad.activation_functions import ACTIVATIONS
 from matgrad.judges import definitions
 from matgrad.judges.definitions import ArbitraryActivation
-from matgrad.judges.index_judge import Symbols
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import IndexMatrix, lifted, symbols
 from matgrad.program.shapes import Size
@@ -30,10 +27,15 @@ from matgrad.sparse.operands import BlockDiagonal
 
 SOFTMAX = {name: getattr(softmax_functions, name) for name in definitions.SOFTMAX}
 IGNORED = ("apply", "uniform", "product_on", "positive", "one_hot")  # of the table: they are not for equations
-TABLE: dict[str, Callable[..., Any]] = {
-    **{name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in IGNORED},
-    **{name: partial(getattr(matrix_operations, name), like=lifted(1)) for name in ("ones", "zeros", "identity")},
-}
+
+
+def table(like: Any) -> dict[str, Callable[..., Any]]:
+    """The operations that equations may call; new matrices are made like this one."""
+    found = {name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in IGNORED}
+    return found | {name: partial(found[name], like=like) for name in ("ones", "zeros", "identity")}
+
+
+TABLE = table(lifted(1))
 FUNCTIONS = (*sorted(TABLE), *SOFTMAX, *ACTIVATIONS)
 RESERVED = {"N", "D", "K", "self", *FUNCTIONS, *dir(Layer(1, 1))} - {"X", "Y"}  # names that mean something else
 EXPECTED = "expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"
@@ -52,31 +54,28 @@ STEEPEST = 1000  # exponent
 LARGEST = float(np.finfo(np.float32).max)  # number that a parameter begins with
 
 
-class TextSource(Source):
+class Equations:
     """Equations such as ``gamma: 1 D = 1; s = inv_sqrt(rows_mean(hadamard(X, X))); Y = …``.
 
     ``name: rows columns`` declares a parameter, ``= number`` says what it begins with; X is N×D unless it is declared.
     """
 
-    def __init__(self, text: str, name: str = "New") -> None:
-        if not name.isidentifier():
-            raise ValueError(f"name: expected one that a Python class can have, found {name!r}")
-        self.class_name = name
+    def __init__(self, text: str) -> None:
         self.declared: dict[str, tuple[str, str]] = {}  # sizes
-        self.initial = {}
+        self.initial: dict[str, float | None] = {}
         self.lines: list[tuple[str, str, ast.expr]] = []  # name, text and right-hand side
         without_comments = (line.partition("#")[0] for line in unicodedata.normalize("NFKC", text).splitlines())
         for line in filter(None, map(str.strip, ";".join(without_comments).split(";"))):
-            with _about(line):
+            with about(line):
                 self._read(line)
         if not self.lines or self.lines[-1][0] != "Y":
             found = f"found {self.lines[-1][0]}" if self.lines else "found no equation"
             raise ValueError(f"the last equation: expected that of the output, Y = …, {found}")
         self.declared.setdefault("X", ("N", "D"))
         self._check_names()
-        names = {x.id for _, _, node in self.lines for x in ast.walk(node) if isinstance(x, ast.Name)}
-        self.functions = {name: name for name in ACTIVATIONS if name in names}
-        self.feedforward = self._traced()
+        sizes = self.sizes()
+        # each in terms of symbols for those before it, and of arbitrary activation functions
+        self.values = self.evaluated(self.inputs(sizes), sizes, ArbitraryActivation, symbols)
 
     # -- reading --------------------------------------------------------------------------------
     def _read(self, line: str) -> None:
@@ -89,13 +88,10 @@ class TextSource(Source):
                     raise ValueError(f"expected two sizes, each 1 or a name such as N, D or K, found {size!r}")
             self.declared[name], self.initial[name] = (rows, columns), _initial(value)
             return
-        match _parsed(line):
-            case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
-                self._check_new(name, {"X", *self.declared})
-                _check(value)
-                self.lines.append((name, line, value))
-            case _:
-                raise ValueError(EXPECTED)
+        name, node = parsed(line)
+        self._check_new(name, {"X", *self.declared})
+        check(node)
+        self.lines.append((name, line, node))
 
     def _check_new(self, name: str, declared: set[str]) -> None:
         known = declared.union(n for n, *_ in self.lines)
@@ -114,47 +110,39 @@ class TextSource(Source):
                 if size in {*names, *(f"D{x}" for x in names), *FUNCTIONS}:
                     raise ValueError(f"{matrix}: {' '.join(shape)}: {size} is no size, as it means something else")
 
-    # -- evaluation -----------------------------------------------------------------------------
-    def _traced(self) -> Feedforward:
-        sizes = self._sizes(Size)
-        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
-        values = self._evaluated(inputs, sizes, ArbitraryActivation, symbols)
-        equations = [(values[name].value, values[f"{name} ="].value) for name, *_ in self.lines]
-        wanted = [*(x.value for name, x in inputs.items() if name != "X"), inputs["X"].value]
-        return Feedforward([x.value for x in inputs.values()], wanted, equations)
+    @property
+    def activations(self) -> list[str]:
+        """The activation functions in them."""
+        names = {x.id for _, _, node in self.lines for x in ast.walk(node) if isinstance(x, ast.Name)}
+        return [name for name in ACTIVATIONS if name in names]
 
-    def _sizes(self, make: Callable[[str], Any]) -> dict[str, Any]:
+    # -- evaluation -----------------------------------------------------------------------------
+    def sizes(self, make: Callable[[str], Any] = Size) -> dict[str, Any]:
+        """What stands for the sizes in declarations."""
         names = {n for shape in self.declared.values() for n in shape} - {"1"}
         return {"1": 1, **{name: make(name) for name in sorted(names)}}
 
-    def _evaluated(
+    def inputs(self, sizes: dict[str, Any]) -> dict[str, IndexMatrix]:
+        """Symbols for the matrices that are given."""
+        return {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
+
+    def evaluated(
         self, inputs: dict[str, Any], sizes: dict[str, Any], function: Any, renamed: Any = None
     ) -> dict[str, Any]:
         """The values of all equations; the right-hand side of V is called 'V ='."""
         values: dict[str, Any] = {**TABLE, **SOFTMAX, **{f: function(f) for f in ACTIVATIONS}, **sizes, **inputs}
         for name, line, node in self.lines:
-            with _about(line):
-                value = _value(node, values)
+            with about(line):
+                value = value_of(node, values)
                 if not isinstance(value, IndexMatrix) or (name == "Y" and value.shape == ()):
                     raise ValueError(f"expected a matrix, found {_described(value)}")
             values[f"{name} ="] = value
             values[name] = renamed(name, *value.shape) if renamed else value
         return values
 
-    def values(self, a: Symbols) -> Values:
-        """See `Source`."""
-        sizes = self._sizes(a.size)
-        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
-
-        def feedforward(X: Any) -> Any:
-            return self._evaluated({**inputs, "X": X}, sizes, create_activation)["Y"]
-
-        functions = {name: create_activation(f) for name, f in self.functions.items()}
-        return Values({**inputs, **functions}, feedforward)
-
 
 @contextmanager
-def _about(line: str) -> Iterator[None]:
+def about(line: str) -> Iterator[None]:
     """Errors begin with the line that they are about."""
     shown = repr(line if len(line) <= 100 else f"{line[:100]}…")
     try:
@@ -170,10 +158,14 @@ def _about(line: str) -> Iterator[None]:
 TOO_LONG = "give its parts names, in equations of their own"
 
 
-def _parsed(line: str) -> list[ast.stmt]:
+def parsed(line: str) -> tuple[str, ast.expr]:
+    """The name and the right-hand side of an equation."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whatever Python would say of it, such as of 3(X)
-        return ast.parse(line).body
+        match ast.parse(line).body:
+            case [ast.Assign(targets=[ast.Name(id=name)], value=node)]:
+                return name, node
+    raise ValueError(EXPECTED)
 
 
 def _initial(value: str | None) -> float | None:
@@ -187,7 +179,7 @@ def _initial(value: str | None) -> float | None:
     return found
 
 
-def _check(node: ast.expr) -> None:
+def check(node: ast.expr) -> None:
     """Raise if something is not part of the notation, or if it is too long."""
     level: list[ast.AST] = [node]
     count = 0
@@ -220,7 +212,7 @@ def _check(node: ast.expr) -> None:
 # -- values of expressions ----------------------------------------------------------------------
 
 
-def _value(node: ast.expr, values: dict[str, Any]) -> Any:
+def value_of(node: ast.expr, values: dict[str, Any]) -> Any:
     """The value of an expression: a matrix or a scalar in index notation, a size, a number or a function."""
     match node:
         case ast.Constant(value=number):
@@ -231,21 +223,21 @@ def _value(node: ast.expr, values: dict[str, Any]) -> Any:
                 raise ValueError(f"{name} is not defined; known are {', '.join(known)}, and {', '.join(sorted(TABLE))}")
             return values[name]
         case ast.Attribute(value=inner):
-            return _matrix(".T", _value(inner, values)).T
+            return matrix(".T", value_of(inner, values)).T
         case ast.UnaryOp(operand=inner):
-            return -_quantity("-", _value(inner, values))
+            return -_quantity("-", value_of(inner, values))
         case ast.BinOp(left=left, op=op, right=right):
-            return _operation(op, _value(left, values), _value(right, values))
+            return _operation(op, value_of(left, values), value_of(right, values))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            options = {str(k.arg): _value(k.value, values) for k in keywords}
-            return _call(name, values[name], [_value(x, values) for x in args], options)
+            options = {str(k.arg): value_of(k.value, values) for k in keywords}
+            return _call(name, values[name], [value_of(x, values) for x in args], options)
     raise ValueError(f"{ast.unparse(node)} is not allowed; expected {ALLOWED}")
 
 
 def _operation(op: ast.operator, a: Any, b: Any) -> Any:
     sign = {ast.MatMult: "@", ast.Pow: "**", ast.Div: "/", ast.Mult: "*", ast.Add: "+", ast.Sub: "-"}[type(op)]
-    check = _matrix if sign == "@" else _quantity
-    a, b = check(sign, a), check(sign, b)
+    checked = matrix if sign == "@" else _quantity
+    a, b = checked(sign, a), checked(sign, b)
     if sign == "**" and not (isinstance(b, int | float) and abs(b) <= STEEPEST):
         raise ValueError(f"**: expected a number from -{STEEPEST} to {STEEPEST} as exponent, found {_described(b)}")
     if sign == "/" and isinstance(b, int | float) and b == 0:
@@ -268,8 +260,8 @@ def _call(name: str, f: Callable[..., Any], args: list[Any], options: dict[str, 
         raise ValueError(f"{name}({', '.join(wanted)}): expected {count} of them, found {found}")
     for parameter, x in zip(wanted, args, strict=False):
         if parameter in "Xxy" or parameter == "Y":
-            check = _matrix if name in (*ACTIVATIONS, *SOFTMAX) else _of_matrices
-            check(name, x)
+            checked = matrix if name in (*ACTIVATIONS, *SOFTMAX) else _of_matrices
+            checked(name, x)
         else:
             _quantity(name, x)
     return f(*args, **options)
@@ -287,7 +279,8 @@ def _of_matrices(where: str, x: Any) -> Any:
     return x
 
 
-def _matrix(where: str, x: Any) -> Any:
+def matrix(where: str, x: Any) -> Any:
+    """A matrix, or for products and .T a block-diagonal one."""
     is_block_diagonal = isinstance(x, BlockDiagonal) and where in ("@", ".T")
     if not is_block_diagonal and (not isinstance(x, IndexMatrix) or x.shape == ()):
         raise ValueError(f"{where}: expected a matrix, found {_described(x)}")
