@@ -18,7 +18,7 @@ from matgrad.index_notation.expressions import Entry, Expression, UndefinedError
 from matgrad.index_notation.indices import FIRST, Index
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import Lemma, Subject, attempt
-from matgrad.judges.index_judge import Symbols
+from matgrad.judges.explanations import Noting, as_matrix
 from matgrad.judges.suite import ALL_SIZES, Case, cases
 from matgrad.program.entries import SYMBOLIC, IndexMatrix, indices_of
 from matgrad.program.program import Value
@@ -41,40 +41,29 @@ class Claimed(NamedTuple):
     expected: IndexMatrix
 
 
-class _Certifier(Symbols):
-    """The algebra in which claims are made once more, to note their two sides and what was differentiated."""
+class _Certifier(Noting):
+    """Notes the two sides of claims too."""
 
     def __init__(self, ones: frozenset[str], numbers: str) -> None:
         super().__init__(ones, numbers)
-        self.derivatives: dict[Value, tuple[Value, Value]] = {}  # of a value with respect to symbols
         self.claimed: list[Claimed] = []
-
-    def gradient(self, value: IndexMatrix, V: IndexMatrix) -> IndexMatrix:
-        return self._noted(super().gradient(value, V), value, V)
-
-    def jacobian(self, y: IndexMatrix, x: IndexMatrix) -> IndexMatrix:
-        return self._noted(super().jacobian(y, x), y, x)
-
-    def _noted(self, D: IndexMatrix, Y: IndexMatrix, X: IndexMatrix) -> IndexMatrix:
-        self.derivatives[D.value] = Y.value, X.value
-        return D
 
     def claim(self, thing: Any, quantity: str, code: Any, found: Any, expected: Any, *more: Any, **options: Any) -> Any:
         check = super().claim(thing, quantity, code, found, expected, *more, **options)
         if expected is not None and check.ok:
-            expected = IndexMatrix((), expected) if isinstance(expected, Expression) else expected
-            self.claimed.append(Claimed(check, found, expected))
+            self.claimed.append(Claimed(check, found, as_matrix(expected)))
         return check
 
     def certificate(self, name: str, found: Value, expected: Value, is_split: bool) -> Certificate:
         """The certificate that two sides are equal."""
         if expected in self.derivatives:
-            return derivative_certificate(name, *self.derivatives[expected], found, is_split)
+            Y, X = self.derivatives[expected]
+            return derivative_certificate(name, Y.value, X.value, found, is_split)
         operands = [x for x in expected.operands if x in self.derivatives]
         if expected.operation == "divide" and operands:  # the mean over the examples
-            value, symbol = self.derivatives[operands[0]]
-            mean = SYMBOLIC.matrix(value) / SYMBOLIC.matrix(expected.operands[1])
-            return derivative_certificate(name, mean.value, symbol, found, is_split)
+            Y, X = self.derivatives[operands[0]]
+            mean = Y / SYMBOLIC.matrix(expected.operands[1])
+            return derivative_certificate(name, mean.value, X.value, found, is_split)
         if found in self.derivatives:
             return self.certificate(name, expected, found, is_split)
         if operands or any(x in self.derivatives for x in found.operands):

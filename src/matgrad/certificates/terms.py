@@ -24,9 +24,9 @@ from matgrad.index_notation.expressions import (
     Label,
     Reversed,
     delta,
-    monomial_key,
     of,
     size,
+    written_terms,
 )
 from matgrad.index_notation.functions import Applied, Maximum, arbitrary, cos, erf, exp, log, maximum, sin, sqrt
 from matgrad.index_notation.powers import PI, Base, Constant, power
@@ -228,8 +228,9 @@ def shape(x: Term, names: Mapping[Index, str] = MappingProxyType({})) -> str:
 
 def term_of(e: Expression) -> Term:
     """An expression as a term: the sum of its products, as they are written."""
-    items = sorted(e.terms.items(), key=lambda item: (item[1] < 0, monomial_key(item[0])))
-    return added([multiplied([Number(c)] * (c != 1 or not m) + [_power(f, p) for f, p in m]) for m, c in items])
+    return added(
+        [multiplied([Number(c)] * (c != 1 or not m) + [_power(f, p) for f, p in m]) for m, c in written_terms(e)]
+    )
 
 
 def _power(f: Factor, p: Fraction) -> Term:

@@ -6,6 +6,7 @@ A name is a letter (``gamma`` is \gamma, ``DZ`` is \mathsf{D}Z, ``T'`` an update
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _NAMES = "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
 _GREEK = {*_NAMES.split(), *re.findall(r"\w+", "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega")}
@@ -100,6 +101,11 @@ def parenthesized(text: str) -> str:
 def is_word(name: str) -> bool:
     """Whether a name is neither a letter nor the gradient of one."""
     return not (_letter(name) or gradient(name))
+
+
+def aligned(lines: Iterable[str]) -> str:
+    """Equations below one another, aligned at &, in a display of their own."""
+    return "\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}"
 
 
 def document(*parts: str) -> str:

@@ -321,6 +321,11 @@ def is_equal(a: Expression, b: Expression) -> bool:
 # -- monomials ---------------------------------------------------------------------------------
 
 
+def written_terms(e: Expression) -> list[tuple[Monomial, Fraction]]:
+    """The terms in the order in which they are written: those with a minus sign last."""
+    return sorted(e.terms.items(), key=lambda item: (item[1] < 0, monomial_key(item[0])))
+
+
 def monomial_key(m: Monomial) -> str:
     """The canonical form of a monomial as a string."""
     return "*".join(f.key if p == 1 else f"{f.key}^{p}" for f, p in m) or "1"

@@ -8,7 +8,7 @@ from typing import Any
 
 from matgrad.foundation.notation import function_symbol, parenthesized, symbol
 from matgrad.index_notation.conditions import Flag, Order, Step
-from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Monomial, is_natural, monomial_key
+from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Monomial, is_natural, written_terms
 from matgrad.index_notation.functions import Applied, Maximum
 from matgrad.index_notation.indices import Index, Label, Reversed
 from matgrad.index_notation.positions import Position
@@ -32,8 +32,7 @@ class Text:
         match [*e.terms.items()]:
             case [(((Sum() as f, 1),), 1)]:
                 return self.factor(f, names)
-        items = sorted(e.terms.items(), key=lambda item: (item[1] < 0, monomial_key(item[0])))
-        first, *others = [self.term(m, c, names) for m, c in items] or ["0"]
+        first, *others = [self.term(m, c, names) for m, c in written_terms(e)] or ["0"]
         return first + "".join(f" - {t[1:]}" if t[0] == "-" else f" + {t}" for t in others)
 
     def term(self, m: Monomial, c: Fraction, names: Names) -> str:

@@ -150,28 +150,42 @@ def _of_lemma(symbols: Symbols, lemma: Lemma, check: Check) -> Explanation:
     return explanation
 
 
-class _Explainer(Symbols):
-    """The algebra in which claims are made once more, to explain the one that a verdict is about."""
+class Noting(Symbols):
+    """The algebra in which claims are made once more, to note what was differentiated."""
 
-    def __init__(self, check: Check, ones: frozenset[str], numbers: str) -> None:
+    def __init__(self, ones: frozenset[str], numbers: str) -> None:
         super().__init__(ones, numbers)
-        self.check, self.found = check, Explanation(check)
         self.derivatives: dict[Value, tuple[IndexMatrix, IndexMatrix]] = {}  # ∂Y/∂X: Y and X
 
     def gradient(self, value: IndexMatrix, V: IndexMatrix) -> IndexMatrix:
+        """See `Symbols`."""
         return self._noted(super().gradient(value, V), value, V)
 
     def jacobian(self, y: IndexMatrix, x: IndexMatrix) -> IndexMatrix:
+        """See `Symbols`."""
         return self._noted(super().jacobian(y, x), y, x)
 
     def _noted(self, D: IndexMatrix, Y: IndexMatrix, X: IndexMatrix) -> IndexMatrix:
         self.derivatives[D.value] = Y, X
         return D
 
+
+def as_matrix(expected: IndexMatrix | Expression) -> IndexMatrix:
+    """The expected side of a claim; that of a scalar may be an expression."""
+    return IndexMatrix((), expected) if isinstance(expected, Expression) else expected
+
+
+class _Explainer(Noting):
+    """Explains the claim that a verdict is about."""
+
+    def __init__(self, check: Check, ones: frozenset[str], numbers: str) -> None:
+        super().__init__(ones, numbers)
+        self.check, self.found = check, Explanation(check)
+
     def claim(self, thing: Any, quantity: str, code: Any, found: Any, expected: Any, *remarks: str) -> Check:
         check = super().claim(thing, quantity, code, found, expected, *remarks)
         if (check.name, check.sizes) == (self.check.name, self.check.sizes):
-            expected = IndexMatrix((), expected) if isinstance(expected, Expression) else expected
+            expected = as_matrix(expected)
             of = [x for x in (expected.value, *expected.value.operands) if x in self.derivatives]
             if of:
                 self._differentiate(*self.derivatives[of[0]], found, is_mean=of[0] is not expected.value)

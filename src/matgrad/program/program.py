@@ -107,7 +107,8 @@ class Program:
             if value not in needed:
                 needed[value] = None
                 pending += value.operands
-        return in_order(sorted(reversed(needed), key=lambda value: value.order))
+        backwards = sorted(needed, key=lambda value: value.order, reverse=True)  # as they were found
+        return in_order(backwards[::-1])
 
     @property
     def all_values(self) -> list[Value]:

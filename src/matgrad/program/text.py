@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends.base import DTYPES
-from matgrad.foundation.notation import is_power, is_word, parenthesized, symbol
+from matgrad.foundation.notation import aligned, is_power, is_word, parenthesized, symbol
 from matgrad.layers.state import SUPPORT
 from matgrad.program.operations import LEVELS, ROWS, Level, Style
 from matgrad.program.program import Program, Value
@@ -265,8 +265,8 @@ def program_latex(program: Program, *, is_opened: bool = False) -> str:
     """The inputs, and one line of an ``align*`` environment for each line of the program's text."""
     printer = LatexPrinter(program, is_opened=is_opened)
     given = ", ".join(f"${x}$" for x in printer.given())
-    lines = " \\\\\n".join(f"{name} &= {expression}" for name, expression in printer.equations())
-    return f"\\allowdisplaybreaks\nGiven {given}:\n\\begin{{align*}}\n{lines}\n\\end{{align*}}"
+    lines = aligned(f"{name} &= {expression}" for name, expression in printer.equations())
+    return f"\\allowdisplaybreaks\nGiven {given}:\n{lines}"
 
 
 def _symbol(name: str) -> tuple[str, Level]:
