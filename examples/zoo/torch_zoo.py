@@ -69,10 +69,12 @@ class RMSNorm(Function):
 class GroupNorm(Function):
     r"""Group normalization
 
-    h_{ngj} = r_{ng}\,(x_{ngj} - \mu_{ng}), \quad y_{ngj} = w_c\,h_{ngj} + b_c, \quad j = (c, t), \quad M = C\,T
+    h_{ngct} = r_{ng}\,(x_{ngct} - \mu_{ng}), \quad y_{ngct} = w_{gc}\,h_{ngct} + b_{gc}, \quad M = C\,T
+    \mu_{ng} = \frac{1}{M}\sum_{ct} x_{ngct}, \quad r_{ng} = (\frac{1}{M}\sum_{ct} (x_{ngct} - \mu_{ng})^2 + \varepsilon)^{-1/2}
 
-    \mathsf{D}h_{ngj} = \mathsf{D}y_{ngj}\,w_c
-    \mathsf{D}x_{ngj} = r_{ng}(\mathsf{D}h_{ngj} - \frac{1}{M}\sum_k \mathsf{D}h_{ngk} - h_{ngj}\,\frac{1}{M}\sum_k \mathsf{D}h_{ngk}\,h_{ngk})
+    \mathsf{D}h_{ngct} = \mathsf{D}y_{ngct}\,w_{gc}
+    \mathsf{D}x_{ngct} = r_{ng}(\mathsf{D}h_{ngct} - \frac{1}{M}\sum_{kl} \mathsf{D}h_{ngkl} - h_{ngct}\,\frac{1}{M}\sum_{kl} \mathsf{D}h_{ngkl}\,h_{ngkl})
+    \mathsf{D}w_{gc} = \sum_{nt} \mathsf{D}y_{ngct}\,h_{ngct}, \quad \mathsf{D}b_{gc} = \sum_{nt} \mathsf{D}y_{ngct}
     """
 
     @staticmethod
