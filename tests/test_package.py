@@ -92,10 +92,9 @@ for call in calls:
     extras = {"torch": "torch", "jax": "jax", "tensorflow": "tensorflow", "sympy": "symbolic"}
     for message, (module, extra) in zip(messages[:4], extras.items(), strict=True):
         assert message == f"the backend {module!r} needs {module}, which is not installed: {how_to_install(extra)}"
-    packages = {"torch": "torch", "onnx": "onnx", "keras": "keras", "h5py": "keras"}
+    packages = (("torch", "torch"), ("onnx", "onnx"), ("h5py", "keras"), ("h5py", "keras"))
     expected = [
-        f"such models need {package}, which is not installed: {how_to_install(extra)}"
-        for package, extra in packages.items()
+        f"such models need {package}, which is not installed: {how_to_install(extra)}" for package, extra in packages
     ]
     assert messages[4:] == expected
 

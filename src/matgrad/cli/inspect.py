@@ -10,11 +10,11 @@ from typing import Any
 import click
 import numpy as np
 
+from matgrad import exchange
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
 from matgrad.cli.commands import READS, WRITES, Command, Writes, echo, echo_json, json_option, option
 from matgrad.datasets import Features
-from matgrad.exchange import to_onnx
 from matgrad.exchange.files import format_of, save_original
 from matgrad.foundation.files import is_safetensors, naming, read_safetensors
 from matgrad.foundation.imports import check_matplotlib
@@ -138,7 +138,7 @@ def convert(source: Path, target: Path, sparse: bool, only_weights: bool) -> Non
         if is_given and target.suffix != suffix:
             raise ValueError(f"{flag}: expected a target that ends in {suffix}, found {target}")
     M = read(source)
-    (partial(to_onnx, sparse=True) if sparse else save_original if only_weights else write)(M, target)
+    (partial(exchange.to_onnx, sparse=True) if sparse else save_original if only_weights else write)(M, target)
     echo(M)
     if only_weights and M.normalization is not None:
         echo(f"the {M.normalization} normalization of the inputs is not in {target}", err=True)

@@ -13,33 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from matgrad import activation_functions as af
+from matgrad import layers as ly
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import naming
 from matgrad.foundation.numbers import own_generator
-from matgrad.layers import (
-    ActivationLayer,
-    AttentionLayer,
-    BatchNormalizationLayer,
-    ConvolutionLayer,
-    DropoutLayer,
-    EachLayer,
-    EmbeddingLayer,
-    GatedLayer,
-    Layer,
-    LayerNormalizationLayer,
-    LinearLayer,
-    LogSoftmaxLayer,
-    MaxPoolingLayer,
-    MeanPoolingLayer,
-    PositionsLayer,
-    ResidualLayer,
-    RMSNormalizationLayer,
-    SequenceLayer,
-    SinusoidalLayer,
-    SoftmaxLayer,
-)
 from matgrad.layers.dropout import DROPOUT_LAYERS, LinearDropoutLayer
 from matgrad.layers.state import matrices_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -62,31 +41,31 @@ class Denormalize(Normalization):
 
 
 # a layer, linear without the function that follows, and with matrices of NumPy; or a function, or a normalization
-Operation = Layer | ActivationFunction | Softmax | LogSoftmax | Normalization
+Operation = ly.Layer | ActivationFunction | Softmax | LogSoftmax | Normalization
 Chain = Iterable[tuple[str, Operation]]
 
-NORMALIZING: dict[str, type[Layer]] = {  # as ONNX and Keras call them
-    "BatchNormalization": BatchNormalizationLayer,
-    "LayerNormalization": LayerNormalizationLayer,
-    "RMSNormalization": RMSNormalizationLayer,
+NORMALIZING: dict[str, type[ly.Layer]] = {  # as ONNX and Keras call them
+    "BatchNormalization": ly.BatchNormalizationLayer,
+    "LayerNormalization": ly.LayerNormalizationLayer,
+    "RMSNormalization": ly.RMSNormalizationLayer,
 }
 
 # -- from a model ---------------------------------------------------------------------------------
 
-FOLLOWING: dict[type[LinearLayer], Callable[[Any], Operation]] = {  # what follows the linear part of a layer
-    ActivationLayer: lambda layer: _as_others(layer.act, layer.b.dtype.name),
-    SoftmaxLayer: lambda layer: Softmax(),
-    LogSoftmaxLayer: lambda layer: LogSoftmax(),
+FOLLOWING: dict[type[ly.LinearLayer], Callable[[Any], Operation]] = {  # what follows the linear part of a layer
+    ly.ActivationLayer: lambda layer: _as_others(layer.act, layer.b.dtype.name),
+    ly.SoftmaxLayer: lambda layer: Softmax(),
+    ly.LogSoftmaxLayer: lambda layer: LogSoftmax(),
 }
 FOLLOWING |= {DROPOUT_LAYERS[cls]: function for cls, function in FOLLOWING.items()}
-LINEAR: tuple[type[LinearLayer], ...] = (LinearLayer, LinearDropoutLayer, *FOLLOWING)
-GRIDS: tuple[type, ...] = (ConvolutionLayer, MaxPoolingLayer, MeanPoolingLayer)
-TOKENS: tuple[type, ...] = (EmbeddingLayer, PositionsLayer, SinusoidalLayer, AttentionLayer)
-COMPOSITES: tuple[type, ...] = (SequenceLayer, ResidualLayer, GatedLayer, EachLayer)
+LINEAR: tuple[type[ly.LinearLayer], ...] = (ly.LinearLayer, LinearDropoutLayer, *FOLLOWING)
+GRIDS: tuple[type, ...] = (ly.ConvolutionLayer, ly.MaxPoolingLayer, ly.MeanPoolingLayer)
+TOKENS: tuple[type, ...] = (ly.EmbeddingLayer, ly.PositionsLayer, ly.SinusoidalLayer, ly.AttentionLayer)
+COMPOSITES: tuple[type, ...] = (ly.SequenceLayer, ly.ResidualLayer, ly.GatedLayer, ly.EachLayer)
 KNOWN: tuple[type, ...] = (
     *LINEAR,
     *NORMALIZING.values(),
-    DropoutLayer,
+    ly.DropoutLayer,
     *GRIDS,
     *TOKENS,
     *COMPOSITES,
@@ -103,26 +82,26 @@ def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[
         with naming(where):
             _check_known(layer, trains)
             following = [*parts_of(layer)]
-        yield from ((where, x) for x in following if trains or kind is not DropoutLayer)
+        yield from ((where, x) for x in following if trains or kind is not ly.DropoutLayer)
     yield from _normalizations(M.target_normalization, Denormalize, "targets", M.dtype)
 
 
-def _check_known(layer: Layer, trains: bool, name: str = "") -> None:
+def _check_known(layer: ly.Layer, trains: bool, name: str = "") -> None:
     """Raise if a layer or a part of it, which the error names, has no counterpart."""
     where = f"part {name}, {layer.specification()}: " if name else ""
     if trains and isinstance(layer, LinearDropoutLayer) and layer.dropout:
         raise ValueError(f"{where}drops weights at rate {layer.dropout}; other tools have dropout of neurons only")
     if type(layer) not in KNOWN:
         raise ValueError(f"{where}other tools have no such layer")
-    parts = [x for x in layer.parts() if isinstance(x, LinearLayer)] if isinstance(layer, GRIDS) else layer.parts()
+    parts = [x for x in layer.parts() if isinstance(x, ly.LinearLayer)] if isinstance(layer, GRIDS) else layer.parts()
     for i, part in enumerate(parts, start=1):
         _check_known(part, trains, f"{name}.{i}" if name else str(i))
 
 
-def parts_of(layer: Layer) -> Iterator[Operation]:
+def parts_of(layer: ly.Layer) -> Iterator[Operation]:
     """A layer, and the function that follows its linear part."""
     yield layer
-    if isinstance(layer, LinearLayer) and type(layer) in FOLLOWING:
+    if isinstance(layer, ly.LinearLayer) and type(layer) in FOLLOWING:
         yield FOLLOWING[type(layer)](layer)
 
 
@@ -162,7 +141,7 @@ def dense(W: Any) -> np.ndarray:
     return W.to_dense() if isinstance(W, SparseMatrix) else W
 
 
-def rows_of(layer: Layer) -> list[np.ndarray]:
+def rows_of(layer: ly.Layer) -> list[np.ndarray]:
     """The parameters and statistics of a layer that normalizes, as vectors: γ, β, the running mean and variance."""
     return [getattr(layer, name)[0] for name in (*layer.parameters, *layer.buffers)]
 
@@ -197,7 +176,7 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
     return M.to("auto")
 
 
-def _random(layer: Layer, N: int, scale: float) -> np.ndarray:
+def _random(layer: ly.Layer, N: int, scale: float) -> np.ndarray:
     """A random batch for the first layer of a model: normal numbers, or labels."""
     rng, D = np.random.default_rng(N), layer.input_size
     return scale * rng.normal(size=(N, D)) if layer.input == "real" else rng.integers(layer.V, size=(N, D))  # type: ignore[attr-defined]
@@ -252,7 +231,7 @@ def _columns(operation: Operation) -> int | None:
     """The number of columns of the matrix that an operation takes; None if it takes any."""
     if isinstance(operation, Normalization):
         return operation.scale.shape[1]
-    return operation.input_size if isinstance(operation, Layer) and type(operation) is not DropoutLayer else None
+    return operation.input_size if isinstance(operation, ly.Layer) and type(operation) is not ly.DropoutLayer else None
 
 
 def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
@@ -264,29 +243,31 @@ def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
         if last is not None or M.normalization is not None:
             raise ValueError("expected a normalization of the inputs before all layers")
         M.normalization = operation
-    elif isinstance(operation, Layer):
-        M.layers.append(DropoutLayer(size, dropout=operation.dropout) if type(operation) is DropoutLayer else operation)
+    elif isinstance(operation, ly.Layer):
+        M.layers.append(
+            ly.DropoutLayer(size, dropout=operation.dropout) if type(operation) is ly.DropoutLayer else operation
+        )
     else:
         M.layers[-1:] = [with_function(last, operation)]
 
 
-def with_function(layer: Any, function: Any) -> Layer:
+def with_function(layer: Any, function: Any) -> ly.Layer:
     """A linear layer, or one whose last part is linear, with a function after it."""
-    if type(layer) is LinearLayer:
+    if type(layer) is ly.LinearLayer:
         return linear(layer.W, values_of(layer.b)[0], function)
-    parts = layer.layers if type(layer) in (ConvolutionLayer, EachLayer) else [None]
-    if type(parts[-1]) is not LinearLayer:
+    parts = layer.layers if type(layer) in (ly.ConvolutionLayer, ly.EachLayer) else [None]
+    if type(parts[-1]) is not ly.LinearLayer:
         raise ValueError("expected a linear layer just before it: a layer of matgrad is linear, then a function")
     made = copy(layer)
     made.layers = [*parts[:-1], with_function(parts[-1], function)]
-    if isinstance(made, ConvolutionLayer):
-        if not isinstance(made.layers[0], ActivationLayer):
+    if isinstance(made, ly.ConvolutionLayer):
+        if not isinstance(made.layers[0], ly.ActivationLayer):
             raise ValueError("expected an activation function after a convolution")
         made.act = made.layers[0].specification()
     return made
 
 
-def linear(W: Any, b: np.ndarray | None = None, function: Any = None) -> LinearLayer:
+def linear(W: Any, b: np.ndarray | None = None, function: Any = None) -> ly.LinearLayer:
     """A linear layer with a dense or sparse K×D matrix W and a vector b, by default 0, and a function after it."""
     K, D = W.shape
     b = np.zeros(K, W.dtype) if b is None else b
@@ -295,9 +276,9 @@ def linear(W: Any, b: np.ndarray | None = None, function: Any = None) -> LinearL
     if isinstance(function, ActivationFunction):
         if not np.isfinite([*vars(function).values()]).all():
             raise ValueError(f"found {function!r}, expected finite numbers")
-        layer: LinearLayer = ActivationLayer(1, K, _as_ours(function, b.dtype.name))
+        layer: ly.LinearLayer = ly.ActivationLayer(1, K, _as_ours(function, b.dtype.name))
     else:
-        layer = {Softmax: SoftmaxLayer, LogSoftmax: LogSoftmaxLayer}.get(type(function), LinearLayer)(1, K)
+        layer = {Softmax: ly.SoftmaxLayer, LogSoftmax: ly.LogSoftmaxLayer}.get(type(function), ly.LinearLayer)(1, K)
     layer.input_size = D  # with which the layer would have drawn weights
     layer.W, layer.b = with_values(W, _checked("weights", values_of(W))), _checked("bias", b[None])
     return layer

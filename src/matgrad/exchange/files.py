@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matgrad.exchange import from_keras, from_onnx, load_torch, save_keras, save_torch, to_onnx
+from matgrad import exchange
 from matgrad.exchange.chain import NORMALIZING, chain_of, dense
 from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.writing import atomic_write
@@ -21,14 +21,14 @@ Format = tuple[Callable[[Path], MultilayerPerceptron], Callable[[MultilayerPerce
 def _load_safetensors(path: Path) -> MultilayerPerceptron:
     """The model in a checkpoint or a program of matgrad, or in a state dictionary of PyTorch."""
     _, strings = read_safetensors(path)
-    return load(path) if "model" in strings else load_torch(path)
+    return load(path) if "model" in strings else exchange.load_torch(path)
 
 
 FORMATS: dict[str, Format] = {
     ".npz": (load, save_model),
-    ".safetensors": (_load_safetensors, save_torch),
-    ".onnx": (from_onnx, to_onnx),
-    ".keras": (from_keras, save_keras),
+    ".safetensors": (_load_safetensors, lambda M, path: exchange.save_torch(M, path)),
+    ".onnx": (lambda path: exchange.from_onnx(path), lambda M, path: exchange.to_onnx(M, path)),
+    ".keras": (lambda path: exchange.from_keras(path), lambda M, path: exchange.save_keras(M, path)),
 }
 
 

@@ -26,6 +26,7 @@ import h5py
 import numpy as np
 
 from matgrad import activation_functions as af
+from matgrad import layers as ly
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain, shapes
@@ -34,14 +35,6 @@ from matgrad.exchange.keras_shapes import GRIDS, Written, each, grid, shape_for,
 from matgrad.foundation.files import naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.foundation.writing import atomic_write
-from matgrad.layers import (
-    BatchNormalizationLayer,
-    DropoutLayer,
-    EachLayer,
-    EmbeddingLayer,
-    LayerNormalizationLayer,
-    RMSNormalizationLayer,
-)
 from matgrad.layers.composite import Shape, output_shape
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
@@ -60,7 +53,10 @@ Config = dict[str, Any]
 
 
 def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
-    """The model as a `keras.Sequential`; see `matgrad.exchange`."""
+    """The model as a `keras.Sequential` with the same outputs and dtype, for raw examples, as `M.predict` takes.
+
+    Sparse weights become dense ones.
+    """
     import keras
 
     model = keras.Sequential([keras.Input((M.layers[0].input_size,), dtype=M.dtype)])
@@ -73,7 +69,7 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
             for kind, settings, *weights in written(operation, _of_row):
                 model.add(getattr(keras.layers, kind)(**settings, dtype=M.dtype))
                 model.layers[-1].set_weights(weights)
-            has_shape = isinstance(operation, EmbeddingLayer) or (wanted and isinstance(operation, chain.Layer))
+            has_shape = isinstance(operation, ly.EmbeddingLayer) or (wanted and isinstance(operation, ly.Layer))
             shape = output_shape(operation) if has_shape else wanted
     if shape:
         model.add(keras.layers.Flatten())
@@ -107,15 +103,15 @@ WRITERS: dict[type, Callable[[Any], Written]] = {
     ),
     chain.Softmax: lambda x: ("Softmax", {}),
     chain.LogSoftmax: lambda x: ("Activation", {"activation": "log_softmax"}),
-    BatchNormalizationLayer: lambda x: (
+    ly.BatchNormalizationLayer: lambda x: (
         "BatchNormalization",
         {"epsilon": x.epsilon, "momentum": chain.complement(x.momentum)},
         *chain.rows_of(x),
     ),
-    LayerNormalizationLayer: lambda x: ("LayerNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
-    RMSNormalizationLayer: lambda x: ("RMSNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
-    EmbeddingLayer: lambda x: ("Embedding", {"input_dim": x.V, "output_dim": x.size}, x.W),
-    DropoutLayer: lambda x: ("Dropout", {"rate": x.dropout}),
+    ly.LayerNormalizationLayer: lambda x: ("LayerNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
+    ly.RMSNormalizationLayer: lambda x: ("RMSNormalization", {"epsilon": x.epsilon}, *chain.rows_of(x)),
+    ly.EmbeddingLayer: lambda x: ("Embedding", {"input_dim": x.V, "output_dim": x.size}, x.W),
+    ly.DropoutLayer: lambda x: ("Dropout", {"rate": x.dropout}),
     Normalization: _squared,
     chain.Denormalize: _squared,
     af.AllReLUActivation: lambda f: _piecewise("LeakyReLU", "negative_slope", f.alpha),
@@ -126,7 +122,7 @@ WRITERS: dict[type, Callable[[Any], Written]] = {
 
 
 def save_keras(M: MultilayerPerceptron, path: str | Path) -> None:
-    """Write `to_keras(M)` to a .keras file."""
+    """Write `to_keras(M)` to a .keras file, which `from_keras` reads."""
     with tempfile.TemporaryDirectory() as folder, atomic_write(path) as file:
         file.write(_saved(to_keras(M), folder).read_bytes())
 
@@ -150,8 +146,10 @@ def own_warnings_ignored() -> Iterator[None]:
 # -- to a model -----------------------------------------------------------------------------------
 
 
-def from_keras(model: keras.Model) -> MultilayerPerceptron:
-    """The model that a Keras model is, by the file that Keras writes of it; see `matgrad.exchange`."""
+def from_keras(model: keras.Model | str | Path) -> MultilayerPerceptron:
+    """The model that a Keras model is, or a .keras file, of which no code is run; a missing bias becomes 0."""
+    if isinstance(model, str | Path):
+        return load_keras(model)
     import keras
 
     if not isinstance(model, keras.Model):
@@ -379,7 +377,7 @@ def operations_of(parts: list[Part]) -> Iterator[tuple[str, Operation]]:
                 operations = READERS[part.kind](part)
                 if len(at) > 1:
                     operations = [each(at, x) for x in operations]
-                    at = next((output_shape(x) for x in operations if isinstance(x, EachLayer)), at)
+                    at = next((output_shape(x) for x in operations if isinstance(x, ly.EachLayer)), at)
             if padding and part.kind not in ("ZeroPadding1D", "ZeroPadding2D"):
                 raise ValueError("follows a layer that pads with zeros; expected a convolution or a mean after it")
         yield from ((part.where, operation) for operation in operations)
@@ -454,7 +452,7 @@ READERS: dict[str, Callable[[Part], list[Operation]]] = {
     "Normalization": _normalization,
     "Dense": _dense,
     **dict.fromkeys(chain.NORMALIZING, _normalizing),
-    "Dropout": lambda layer: [DropoutLayer(1, dropout=layer.number("rate"))],
+    "Dropout": lambda layer: [ly.DropoutLayer(1, dropout=layer.number("rate"))],
     "Activation": _activation,
     "ReLU": _relu,
     "LeakyReLU": lambda layer: [af.AllReLUActivation(layer.number("negative_slope"))],

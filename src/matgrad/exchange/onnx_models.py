@@ -18,6 +18,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from matgrad import activation_functions as af
+from matgrad import layers as ly
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain, onnx_shapes
 from matgrad.exchange.chain import Operation, chain_of, model_of
@@ -26,14 +27,6 @@ from matgrad.exchange.onnx_shapes import Layout, Nodes
 from matgrad.foundation.files import naming
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 from matgrad.foundation.writing import atomic_write
-from matgrad.layers import (
-    BatchNormalizationLayer,
-    GatedLayer,
-    LayerNormalizationLayer,
-    ResidualLayer,
-    RMSNormalizationLayer,
-    SequenceLayer,
-)
 from matgrad.layers.composite import Shape
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
@@ -49,7 +42,10 @@ METADATA = "matgrad"  # the name of the description in the metadata
 
 
 def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) -> None:
-    """Write the model to an ONNX file; see `matgrad.exchange`."""
+    """Write the model, as it is in evaluation mode, to an ONNX file, for raw examples, as `M.predict` takes.
+
+    Sparse weights are written with their zeros or, with ``sparse=True``, as sparse initializers.
+    """
     graph = Nodes(M.dtype, sparse, WRITERS)
     for where, operation in chain_of(M, trains=False):
         with naming(where):
@@ -67,7 +63,7 @@ def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) 
         file.write(model.SerializeToString())
 
 
-def _batch_normalization(graph: Nodes, x: BatchNormalizationLayer) -> None:
+def _batch_normalization(graph: Nodes, x: ly.BatchNormalizationLayer) -> None:
     """ONNX has ε in float32; what is left of it in float64 is added to the variance."""
     epsilon = float(np.float32(x.epsilon))
     rest = 0.0 if graph.dtype == "float32" else x.epsilon - epsilon
@@ -76,7 +72,7 @@ def _batch_normalization(graph: Nodes, x: BatchNormalizationLayer) -> None:
     graph.add("BatchNormalization", *rows, variance, epsilon=epsilon, momentum=chain.complement(x.momentum))
 
 
-def _normalization_of_rows(graph: Nodes, x: LayerNormalizationLayer | RMSNormalizationLayer) -> None:
+def _normalization_of_rows(graph: Nodes, x: ly.LayerNormalizationLayer | ly.RMSNormalizationLayer) -> None:
     if graph.dtype != "float32":
         raise ValueError("ONNX normalizes rows in float32 only; expected M.to(dtype='float32')")
     graph.add(type(x).__name__.removesuffix("Layer"), *chain.rows_of(x), axis=1, epsilon=x.epsilon)
@@ -86,9 +82,9 @@ WRITERS: dict[type, Callable[[Nodes, Any], object]] = {
     **dict.fromkeys(chain.LINEAR, lambda graph, x: graph.add("Gemm", x.W, x.b[0], transB=1)),
     chain.Softmax: lambda graph, x: graph.add("Softmax", axis=1),
     chain.LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
-    BatchNormalizationLayer: _batch_normalization,
-    LayerNormalizationLayer: _normalization_of_rows,
-    RMSNormalizationLayer: _normalization_of_rows,
+    ly.BatchNormalizationLayer: _batch_normalization,
+    ly.LayerNormalizationLayer: _normalization_of_rows,
+    ly.RMSNormalizationLayer: _normalization_of_rows,
     Normalization: lambda graph, x: graph.add("Sub", x.offset).add("Div", x.scale),
     chain.Denormalize: lambda graph, x: graph.add("Mul", x.scale).add("Add", x.offset),
     **dict.fromkeys(chain.FUNCTIONS, lambda graph, f: graph.add(chain.FUNCTIONS[type(f)].capitalize())),
@@ -105,7 +101,7 @@ WRITERS: dict[type, Callable[[Nodes, Any], object]] = {
 
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
-    """The model in an ONNX file; see `matgrad.exchange`."""
+    """The model in an ONNX file, if it is a chain of linear layers, activation functions and normalizations."""
     with naming(path, kind="an ONNX file"):
         proto = _read(path)
         texts = {entry.key: entry.value for entry in proto.metadata_props}
@@ -185,9 +181,9 @@ def _normalizing(graph: Graph) -> Operation:
     """A normalization of columns or rows; that of rows may lack β."""
     cls = chain.NORMALIZING[graph.node.op_type]
     names = (*cls.parameters, *cls.buffers)
-    rows = [row_of(A) for A in graph.matrices(len(names) - (cls is LayerNormalizationLayer), len(names))]
+    rows = [row_of(A) for A in graph.matrices(len(names) - (cls is ly.LayerNormalizationLayer), len(names))]
     settings = {"epsilon": graph.attribute("epsilon", 1e-5)}
-    if cls is BatchNormalizationLayer:
+    if cls is ly.BatchNormalizationLayer:
         settings["momentum"] = chain.complement(graph.attribute("momentum", 0.9))
     layer = chain.normalizing(cls, dict(zip(names, rows, strict=False)), len(rows[0]), graph.dtype, **settings)
     return onnx_shapes.normalizing(graph, layer, graph.attribute("axis", -1))
@@ -220,7 +216,7 @@ def _sum(graph: Graph) -> Operation:
     if graph.starts[start][0] == len(graph.found):
         raise ValueError("expected X + F(X), for layers F")
     shape = _shared(graph.starts[start][1], graph.layout)
-    return ResidualLayer.on(shape, *_layers(graph.since(start)))
+    return ly.ResidualLayer.on(shape, *_layers(graph.since(start)))
 
 
 def _product(graph: Graph) -> Operation:
@@ -233,7 +229,7 @@ def _product(graph: Graph) -> Operation:
         )
     branch = graph.branches.pop()
     shape, G = _shared(graph.layout, branch.layout), graph.since(branch.start)
-    return GatedLayer.on(shape, *(_one(shape, x) for x in (branch.operations, G)))
+    return ly.GatedLayer.on(shape, *(_one(shape, x) for x in (branch.operations, G)))
 
 
 def _layers(operations: list[tuple[str, Operation]]) -> list[Any]:
@@ -247,7 +243,7 @@ def _layers(operations: list[tuple[str, Operation]]) -> list[Any]:
 def _one(shape: Shape, operations: list[tuple[str, Operation]]) -> Any:
     """The layer that operations are."""
     layers = _layers(operations)
-    return layers[0] if len(layers) == 1 else SequenceLayer.on(shape, *layers)
+    return layers[0] if len(layers) == 1 else ly.SequenceLayer.on(shape, *layers)
 
 
 def _shared(a: Layout | None, b: Layout | None) -> Shape:

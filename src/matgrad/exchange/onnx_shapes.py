@@ -15,23 +15,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from matgrad import layers as ly
 from matgrad.exchange import chain, shapes
-from matgrad.layers import (
-    AttentionLayer,
-    ConvolutionLayer,
-    DropoutLayer,
-    EachLayer,
-    EmbeddingLayer,
-    GatedLayer,
-    LayerNormalizationLayer,
-    MaxPoolingLayer,
-    MeanPoolingLayer,
-    PositionsLayer,
-    ResidualLayer,
-    RMSNormalizationLayer,
-    SequenceLayer,
-    SinusoidalLayer,
-)
 from matgrad.layers.composite import Shape, output_shape, shape_of
 from matgrad.sparse.matrix import SparseMatrix
 
@@ -99,19 +84,19 @@ def _grid(graph: Nodes, x: Any) -> None:
     k = len(x.input_shape) - 1
     settings: dict[str, Any] = {"kernel_shape": k * [x.size], "strides": k * [x.stride], "pads": 2 * k * [x.padding]}
     graph.reshape(*x.input_shape).add("Transpose", perm=[0, k + 1, *range(1, k + 1)])
-    if isinstance(x, ConvolutionLayer):
+    if isinstance(x, ly.ConvolutionLayer):
         weights = np.moveaxis(shapes.kernel(x), -1, 1), chain.dense(x.layers[0].b)[0]  # type: ignore[attr-defined]
         graph.add("Conv", *weights, dilations=k * [x.dilation], group=x.groups, **settings)
         for function in list(chain.parts_of(x.layers[0]))[1:]:
             graph.write(function)
-    elif isinstance(x, MaxPoolingLayer):
+    elif isinstance(x, ly.MaxPoolingLayer):
         graph.add("MaxPool", **settings)
     else:
         graph.add("AveragePool", count_include_pad=1, **settings)
     graph.add("Transpose", perm=[0, *range(2, k + 2), 1]).reshape(x.output_size)
 
 
-def _embedding(graph: Nodes, x: EmbeddingLayer) -> None:
+def _embedding(graph: Nodes, x: ly.EmbeddingLayer) -> None:
     graph.add("Cast", to=TensorProto.INT64).add("Gather", first=x.W, axis=0).reshape(x.output_size)
 
 
@@ -120,7 +105,7 @@ def _positions(graph: Nodes, x: Any) -> None:
     graph.reshape(*shape).add("Add", chain.dense(x.b).reshape(shape)).reshape(x.output_size)
 
 
-def _attention(graph: Nodes, x: AttentionLayer) -> None:
+def _attention(graph: Nodes, x: ly.AttentionLayer) -> None:
     """The queries, and the keys and values of the group of each head; A = softmax(Q Kᵀ / √e + B), A V."""
     (L, width), h, G = x.input_shape, x.heads, x.groups or x.heads
     e, heads = width // (h + 2 * G), np.arange(h)
@@ -134,29 +119,29 @@ def _attention(graph: Nodes, x: AttentionLayer) -> None:
     graph.add("Softmax", axis=-1).add("MatMul", V).add("Transpose", perm=[0, 2, 1, 3]).reshape(x.output_size)
 
 
-def _gated(graph: Nodes, x: GatedLayer) -> None:
+def _gated(graph: Nodes, x: ly.GatedLayer) -> None:
     X, (F, G) = graph.last, x.layers
     A = _parts(graph, [F]).last
     B = _parts(graph.after(X), [G]).last
     graph.after(A).add("Mul", B)
 
 
-def _residual(graph: Nodes, x: ResidualLayer) -> None:
+def _residual(graph: Nodes, x: ly.ResidualLayer) -> None:
     X = graph.last
     _parts(graph, x.layers).add("Add", X)
 
 
 WRITERS: dict[type, Callable[[Nodes, Any], object]] = {
     **dict.fromkeys(chain.GRIDS, _grid),
-    EachLayer: lambda graph, x: _parts(graph.reshape(x.layers[0].input_size), x.layers).reshape(x.output_size),
-    SequenceLayer: lambda graph, x: _parts(graph, x.layers),
-    ResidualLayer: _residual,
-    GatedLayer: _gated,
-    EmbeddingLayer: _embedding,
-    PositionsLayer: _positions,
-    SinusoidalLayer: _positions,
-    AttentionLayer: _attention,
-    DropoutLayer: lambda graph, x: None,  # in evaluation mode
+    ly.EachLayer: lambda graph, x: _parts(graph.reshape(x.layers[0].input_size), x.layers).reshape(x.output_size),
+    ly.SequenceLayer: lambda graph, x: _parts(graph, x.layers),
+    ly.ResidualLayer: _residual,
+    ly.GatedLayer: _gated,
+    ly.EmbeddingLayer: _embedding,
+    ly.PositionsLayer: _positions,
+    ly.SinusoidalLayer: _positions,
+    ly.AttentionLayer: _attention,
+    ly.DropoutLayer: lambda graph, x: None,  # in evaluation mode
 }
 
 # -- to a model -----------------------------------------------------------------------------------
@@ -237,7 +222,7 @@ class Layout:
         return X[:, self.columns.ravel()].reshape(len(X), *self.columns.shape)
 
 
-def affine(graph: Any, W: Any, b: np.ndarray | None) -> chain.Layer:
+def affine(graph: Any, W: Any, b: np.ndarray | None) -> ly.Layer:
     """A linear layer on rows, whose columns are sorted, or on every token."""
     layout: Layout | None = graph.layout
     if layout is not None and not layout.is_flat:
@@ -248,24 +233,24 @@ def affine(graph: Any, W: Any, b: np.ndarray | None) -> chain.Layer:
     return chain.linear(W, b)
 
 
-def _each(graph: Any, layer: chain.Layer) -> chain.Layer:
+def _each(graph: Any, layer: ly.Layer) -> ly.Layer:
     """A layer on every token or pixel."""
     *sides, d = graph.layout.tokens()
     if layer.input_size != d:
         raise ValueError(f"takes {layer.input_size} columns, but what is before it has {d}")
     graph.check_bytes(64 * math.prod(sides) * layer.output_size, "its output")
-    made = EachLayer.on((*sides, d), layer)
+    made = ly.EachLayer.on((*sides, d), layer)
     graph.layout = Layout.of(output_shape(made), is_folded=graph.layout.is_folded)
     return made
 
 
-def normalizing(graph: Any, layer: Any, axis: int) -> chain.Layer:
+def normalizing(graph: Any, layer: Any, axis: int) -> ly.Layer:
     """A normalization of rows or columns, of tokens, or of the channels of images."""
     layout: Layout | None = graph.layout
-    if isinstance(layer, LayerNormalizationLayer | RMSNormalizationLayer):
+    if isinstance(layer, ly.LayerNormalizationLayer | ly.RMSNormalizationLayer):
         check_axis(layout, axis)
     elif layout is not None and not layout.is_matrix:
-        return EachLayer.on(layout.images(), layer)
+        return ly.EachLayer.on(layout.images(), layer)
     if layout is None or (layout.is_flat and layout.tokens()):
         return layer
     return _each(graph, layer)
@@ -278,7 +263,7 @@ def check_axis(layout: Layout | None, axis: int) -> None:
         raise ValueError(f"found axis={axis}, expected -1 or {last}")
 
 
-def grid(graph: Any) -> chain.Layer:
+def grid(graph: Any) -> ly.Layer:
     """A convolution or a pooling layer; the layout becomes that of its output."""
     kind = graph.node.op_type
     arrays = graph.matrices(1, 2) if kind == "Conv" else graph.matrices(0, 0)
@@ -298,7 +283,7 @@ def grid(graph: Any) -> chain.Layer:
     else:
         if dilation != 1 or (kind == "AveragePool" and padding and not graph.attribute("count_include_pad", 0)):
             raise ValueError("expected dilations of 1, and count_include_pad=1 where an average has padding")
-        layer = (MaxPoolingLayer if kind == "MaxPool" else MeanPoolingLayer)(
+        layer = (ly.MaxPoolingLayer if kind == "MaxPool" else ly.MeanPoolingLayer)(
             shape, size, stride=stride, padding=padding
         )
     graph.layout = Layout.of(output_shape(layer), has_images=True)
@@ -311,7 +296,7 @@ def cast(graph: Any) -> None:
         raise ValueError("expected a Gather of the rows of an embedding after it")
 
 
-def gather(graph: Any) -> chain.Layer:
+def gather(graph: Any) -> ly.Layer:
     """The rows of an embedding; or the queries of attention, of which it is the first node."""
     if graph.node.input[0] not in graph.constants:
         return _attention_of(graph)
@@ -323,7 +308,7 @@ def gather(graph: Any) -> chain.Layer:
     return layer
 
 
-def _attention_of(graph: Any) -> chain.Layer:
+def _attention_of(graph: Any) -> ly.Layer:
     """Attention, which is read if its nodes are those that we write."""
     X, sizes = graph.node.input[0], graph.sizes()
     L, parts, e = sizes.tokens() if sizes.columns.ndim == 3 else (0, 0, 0)
@@ -333,7 +318,7 @@ def _attention_of(graph: Any) -> chain.Layer:
     graph.check_bytes(64 * L * (parts * e + L * heads), "attention")
     for causal in (True, False) if groups > 0 and heads % groups == 0 and parts == heads + 2 * groups else ():
         own = 0 if groups == heads else groups
-        layer: Any = AttentionLayer((L, parts * e), heads, causal=causal, groups=own)
+        layer: Any = ly.AttentionLayer((L, parts * e), heads, causal=causal, groups=own)
         wanted = Nodes(graph.dtype, False, {})
         _attention(wanted, layer)
         if _is_same(graph, X, wanted, nodes):
@@ -363,13 +348,13 @@ def _is_same(graph: Any, X: str, wanted: Nodes, nodes: list[onnx.NodeProto]) -> 
     return len(nodes) >= len(wanted.nodes) - 2
 
 
-def positions(graph: Any) -> chain.Layer:
+def positions(graph: Any) -> ly.Layer:
     """Y = X + 1_N b, with a vector for each token."""
     (b,), shape = graph.matrices(1, 1, commutes=True), graph.sizes().tokens()
     if b.ndim > len(shape) + 1 or b.size != math.prod(shape) or b.shape[-len(shape) :] != shape:
         raise ValueError(f"found a constant of shape {b.shape}, expected {' × '.join(map(str, shape))}")
-    layer: Any = SinusoidalLayer(*shape) if len(shape) == 2 else None
+    layer: Any = ly.SinusoidalLayer(*shape) if len(shape) == 2 else None
     if layer is None or not np.array_equal(layer.b.astype(b.dtype), b.reshape(1, -1)):
-        layer = PositionsLayer(b.size)
+        layer = ly.PositionsLayer(b.size)
     layer.b, layer.input_shape, layer.output_shape = b.reshape(1, -1).copy(), shape, shape
     return layer

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn.utils import prune, skip_init
 
 from matgrad import activation_functions as af
+from matgrad import layers as ly
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
@@ -31,13 +32,6 @@ from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.numbers import own_generator
 from matgrad.foundation.writing import atomic_write, visible
-from matgrad.layers import (
-    BatchNormalizationLayer,
-    DropoutLayer,
-    LayerNormalizationLayer,
-    LinearLayer,
-    RMSNormalizationLayer,
-)
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -82,10 +76,10 @@ class DenormalizeOutputs(_Rows):
 
 
 COUNTERPARTS: dict[type, tuple[type[nn.Module], dict[str, str]]] = {  # and what PyTorch calls our settings
-    BatchNormalizationLayer: (nn.BatchNorm1d, {"epsilon": "eps", "momentum": "momentum"}),
-    LayerNormalizationLayer: (nn.LayerNorm, {"epsilon": "eps"}),
-    RMSNormalizationLayer: (nn.RMSNorm, {"epsilon": "eps"}),
-    DropoutLayer: (nn.Dropout, {"dropout": "p"}),
+    ly.BatchNormalizationLayer: (nn.BatchNorm1d, {"epsilon": "eps", "momentum": "momentum"}),
+    ly.LayerNormalizationLayer: (nn.LayerNorm, {"epsilon": "eps"}),
+    ly.RMSNormalizationLayer: (nn.RMSNorm, {"epsilon": "eps"}),
+    ly.DropoutLayer: (nn.Dropout, {"dropout": "p"}),
     chain.Softmax: (nn.Softmax, {}),
     chain.LogSoftmax: (nn.LogSoftmax, {}),
     **{function: (getattr(nn, name), {}) for function, name in chain.FUNCTIONS.items()},
@@ -113,7 +107,11 @@ KNOWN = (nn.Sequential, nn.Linear, nn.Flatten, nn.Identity, *OURS, *NORMALIZATIO
 
 
 def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
-    """The model as an `nn.Sequential`; see `matgrad.exchange`."""
+    """The model as a `torch.nn.Sequential` with the same outputs and gradients, in the same mode and dtype.
+
+    It takes raw examples and gives outputs in the units of the data, as `M.predict` does. A sparse layer is a linear
+    one with the masks of `torch.nn.utils.prune`.
+    """
     writer = Writer(_module_of)
     writer.write([*chain_of(M)])
     writer.to("rows", ())
@@ -124,7 +122,7 @@ def _module_of(x: Any) -> nn.Module:
     """The module that does the same."""
     if isinstance(x, Normalization):
         return NORMALIZATIONS[type(x)](x)
-    if isinstance(x, LinearLayer):
+    if isinstance(x, ly.LinearLayer):
         module = _filled(skip_init(nn.Linear, x.input_size, x.output_size), dense(x.W), dense(x.b)[0])
         if isinstance(x.W, SparseMatrix):
             ones = x.W.with_values(np.ones_like(x.W.values))
@@ -148,7 +146,11 @@ def _filled(module: Module, *arrays: np.ndarray) -> Module:
 
 
 def from_torch(module: nn.Module, shape: Sequence[int] | None = None) -> MultilayerPerceptron:
-    """The model that an `nn.Sequential` is; see `matgrad.exchange`."""
+    """The model that a `torch.nn.Sequential` is; a missing bias becomes 0, and is trained.
+
+    A module that takes images (N×C×H×W), sequences (N×C×L), tokens (N×L×d) or labels (N×L) needs the `shape` of an
+    example of the model, whose channels come last: (H, W, C), (L, C), (L, d) or (L,).
+    """
     if not isinstance(module, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, found {type(module).__name__}")
     dtypes = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in module.parameters()})
@@ -261,9 +263,9 @@ def _operation(module: Any, dtype: str) -> Operation | None:
     if wrong := [names[ours] for ours, x in settings.items() if not isinstance(x, int | float)]:
         raise ValueError(f"found {wrong[0]}={getattr(module, wrong[0])}, expected a number")
     if cls not in chain.NORMALIZING.values():
-        return cls(1, **settings) if cls is DropoutLayer else cls(**settings)
+        return cls(1, **settings) if cls is ly.DropoutLayer else cls(**settings)
     rows = {ours: array(A) for name, ours in ROWS.items() if (A := getattr(module, name, None)) is not None}
-    D = module.num_features if cls is BatchNormalizationLayer else module.normalized_shape[-1]
+    D = module.num_features if cls is ly.BatchNormalizationLayer else module.normalized_shape[-1]
     return chain.normalizing(cls, rows, D, dtype, **settings)
 
 
@@ -283,7 +285,7 @@ def _linear(module: nn.Linear) -> Operation:
 
 
 def save_torch(M: MultilayerPerceptron, path: str | Path) -> None:
-    """Write the state dictionary of `to_torch(M)` to a safetensors file."""
+    """Write the state dictionary of `to_torch(M)` to a safetensors file, under PyTorch's own names (``0.weight``)."""
     tensors = {name: tensor.contiguous() for name, tensor in to_torch(M).state_dict().items()}
     description = json.dumps(model_description(M))
     with atomic_write(path) as file:

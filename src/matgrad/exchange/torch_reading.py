@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from matgrad import layers as ly
 from matgrad.exchange import chain, shapes
 from matgrad.exchange.chain import Operation
 from matgrad.exchange.torch_shapes import (
@@ -21,19 +22,6 @@ from matgrad.exchange.torch_shapes import (
     Residual,
     Rows,
     SelfAttention,
-)
-from matgrad.layers import (
-    BatchNormalizationLayer,
-    DropoutLayer,
-    EachLayer,
-    GatedLayer,
-    LinearLayer,
-    MaxPoolingLayer,
-    MeanPoolingLayer,
-    PositionsLayer,
-    ResidualLayer,
-    SequenceLayer,
-    SinusoidalLayer,
 )
 from matgrad.layers.composite import Shape, output_shape
 
@@ -90,14 +78,14 @@ class Reader:
         operation = self.of_row(module)
         if operation is None:
             return
-        if isinstance(operation, LinearLayer) and self.order is not None:
+        if isinstance(operation, ly.LinearLayer) and self.order is not None:
             operation = chain.linear(chain.dense(operation.W)[:, self.order], chain.dense(operation.b)[0])
             self.order = None
-        if self.layout == "images" and isinstance(operation, BatchNormalizationLayer):
-            yield EachLayer.on(self.shape or (), operation)
-        elif self.layout == "images" and isinstance(operation, chain.Layer):
+        if self.layout == "images" and isinstance(operation, ly.BatchNormalizationLayer):
+            yield ly.EachLayer.on(self.shape or (), operation)
+        elif self.layout == "images" and isinstance(operation, ly.Layer):
             raise ValueError("takes rows, but what is before it are images: expected nn.Flatten before it")
-        elif self.order is not None and isinstance(operation, chain.Layer) and type(operation) is not DropoutLayer:
+        elif self.order is not None and isinstance(operation, ly.Layer) and type(operation) is not ly.DropoutLayer:
             raise ValueError("follows images with channels first: expected a linear layer after nn.Flatten")
         else:
             yield operation
@@ -115,7 +103,7 @@ class Reader:
         if self.layout != "images" and not (self.layout == "tokens" and len(self.shape or ()) == 2):
             raise ValueError("takes images, but found rows: expected from_torch(…, shape=(H, W, C)) or (L, C)")
         if isinstance(module, nn.BatchNorm2d):
-            return EachLayer.on(self.shape or (), self.of_row(module))
+            return ly.EachLayer.on(self.shape or (), self.of_row(module))
         layer = _grid(module, self.shape or ())
         self.layout, self.shape = "images", output_shape(layer)
         return layer
@@ -124,25 +112,24 @@ class Reader:
         assert self.shape is not None
         kind, shape = type(module), self.shape
         if kind is Positions:
-            layer: Any = (
-                PositionsLayer(int(np.prod(shape))) if isinstance(module.b, nn.Parameter) else SinusoidalLayer(*shape)
-            )
+            is_trained = isinstance(module.b, nn.Parameter)
+            layer: Any = ly.PositionsLayer(math.prod(shape)) if is_trained else ly.SinusoidalLayer(*shape)
             layer.b, layer.input_shape, layer.output_shape = array(module.b).reshape(1, -1), shape, shape
             yield layer
         elif kind in (SelfAttention, nn.MultiheadAttention):
             yield from _attention(module, shape, kind is SelfAttention and module.causal)
         elif kind is nn.TransformerEncoderLayer:
-            yield SequenceLayer.on(shape, *_encoder(module, shape, self.of_row))
+            yield ly.SequenceLayer.on(shape, *_encoder(module, shape, self.of_row))
         elif kind is Residual:
-            yield ResidualLayer.on(shape, *self._inner(list(module)))
+            yield ly.ResidualLayer.on(shape, *self._inner(list(module)))
         elif kind is Gated:
-            yield GatedLayer.on(shape, *(self._only(part) for part in (module.F, module.G)))
+            yield ly.GatedLayer.on(shape, *(self._only(part) for part in (module.F, module.G)))
         else:
             operation = self.of_row(module)
-            if isinstance(operation, DropoutLayer):
-                yield DropoutLayer(math.prod(shape), dropout=operation.dropout)
-            elif isinstance(operation, chain.Layer):
-                yield EachLayer.on(shape, operation)
+            if isinstance(operation, ly.DropoutLayer):
+                yield ly.DropoutLayer(math.prod(shape), dropout=operation.dropout)
+            elif isinstance(operation, ly.Layer):
+                yield ly.EachLayer.on(shape, operation)
                 self.shape = (*shape[:-1], operation.output_size)
             elif operation is not None:
                 yield operation
@@ -154,7 +141,7 @@ class Reader:
 
     def _only(self, part: Any) -> Any:
         layers = self._inner(list(part))
-        return layers[0] if len(layers) == 1 else SequenceLayer.on(self.shape or (), *layers)
+        return layers[0] if len(layers) == 1 else ly.SequenceLayer.on(self.shape or (), *layers)
 
     def _inner(self, modules: list[Any]) -> list[Any]:
         """The layers of modules that begin where this reader is."""
@@ -162,7 +149,7 @@ class Reader:
         inner.layout = self.layout
         for _, module in flattened(("", module) for module in modules):
             for operation in inner.read(module):
-                if isinstance(operation, chain.Layer):
+                if isinstance(operation, ly.Layer):
                     found.append(operation)
                 else:
                     found[-1:] = [chain.with_function(found[-1] if found else None, operation)]
@@ -214,7 +201,7 @@ def _grid(module: Any, shape: Shape) -> Any:
     expected |= {"count_include_pad": (True,), "divisor_override": (None,)} if is_mean else {}
     expected |= {} if is_mean else {"dilation": (1, (1, 1)), "return_indices": (False,)}
     chain.check_settings(expected, lambda name, value: getattr(module, name, value))
-    kind = MeanPoolingLayer if is_mean else MaxPoolingLayer
+    kind = ly.MeanPoolingLayer if is_mean else ly.MaxPoolingLayer
     return kind(shape, numbers["kernel_size"], stride=numbers["stride"], padding=numbers["padding"])
 
 
@@ -244,10 +231,10 @@ def _encoder(module: Any, shape: Shape, of_row: Any) -> list[Any]:
     act = module.activation if isinstance(module.activation, nn.Module) else functions.get(module.activation)
     if act is None:
         raise ValueError(f"found the activation {module.activation!r}, expected relu, gelu or a module")
-    norms = [EachLayer.on(shape, of_row(x)) for x in (module.norm1, module.norm2)]
+    norms = [ly.EachLayer.on(shape, of_row(x)) for x in (module.norm1, module.norm2)]
     first, second = of_row(module.linear1), of_row(module.linear2)
     hidden = chain.linear(first.W, first.b[0], of_row(act))
-    halves = [_attention(module.self_attn, shape, False), [EachLayer.on(shape, hidden, second)]]
+    halves = [_attention(module.self_attn, shape, False), [ly.EachLayer.on(shape, hidden, second)]]
     if module.norm_first:
-        return [ResidualLayer.on(shape, norm, *half) for norm, half in zip(norms, halves, strict=True)]
-    return [x for norm, half in zip(norms, halves, strict=True) for x in (ResidualLayer.on(shape, *half), norm)]
+        return [ly.ResidualLayer.on(shape, norm, *half) for norm, half in zip(norms, halves, strict=True)]
+    return [x for norm, half in zip(norms, halves, strict=True) for x in (ly.ResidualLayer.on(shape, *half), norm)]

@@ -17,22 +17,9 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils import prune
 
+from matgrad import layers as ly
 from matgrad.exchange import chain, shapes
 from matgrad.foundation.files import naming
-from matgrad.layers import (
-    AttentionLayer,
-    BatchNormalizationLayer,
-    ConvolutionLayer,
-    DropoutLayer,
-    EachLayer,
-    EmbeddingLayer,
-    GatedLayer,
-    LinearLayer,
-    MeanPoolingLayer,
-    PositionsLayer,
-    ResidualLayer,
-    SequenceLayer,
-)
 from matgrad.layers.composite import Shape, output_shape, shape_of
 
 
@@ -176,7 +163,7 @@ class Writer:
         """Layers on every token of the input of a layer; PyTorch computes on the last dimension."""
         shape = shape_of(x)
         self.to("tokens", (math.prod(shape[:-1]), shape[-1]))
-        if any(isinstance(layer, BatchNormalizationLayer) for layer in layers):
+        if any(isinstance(layer, ly.BatchNormalizationLayer) for layer in layers):
             raise ValueError("PyTorch has batch normalization of channels alone: expected Each(BatchNormalization)")
         for module in [self.of_row(y) for layer in layers for y in chain.parts_of(layer)]:
             if isinstance(module, nn.Softmax | nn.LogSoftmax):
@@ -190,34 +177,34 @@ class Writer:
             self.to("images", x.input_shape)
             self.modules += _of_grid(x, self.of_row)
             self.shape = x.output_shape
-        elif type(x) is EachLayer and [*map(type, x.layers)] == [BatchNormalizationLayer]:
+        elif type(x) is ly.EachLayer and [*map(type, x.layers)] == [ly.BatchNormalizationLayer]:
             self.to("images", shape_of(x))
             self.modules.append(_of_channels(cast(Any, x.layers[0]), len(self.shape)))
-        elif type(x) is EachLayer:
+        elif type(x) is ly.EachLayer:
             self._each(x, x.layers)
-        elif type(x) is SequenceLayer:
+        elif type(x) is ly.SequenceLayer:
             self.write([("", y) for layer in x.layers for y in chain.parts_of(layer)])
-        elif isinstance(x, EmbeddingLayer):
+        elif isinstance(x, ly.EmbeddingLayer):
             self.modules += [Labels(x.L), nn.Embedding.from_pretrained(_tensor(x.W), freeze=False)]
             self.layout, self.shape = "tokens", x.output_shape
-        elif isinstance(x, PositionsLayer):
+        elif isinstance(x, ly.PositionsLayer):
             self.to("tokens", shape_of(x))
             self.modules.append(Positions(_tensor(x.b).reshape(self.shape), bool(x.parameters)))
-        elif isinstance(x, AttentionLayer):
+        elif isinstance(x, ly.AttentionLayer):
             raise ValueError(
                 "PyTorch has attention with projections only: Each(Linear(3d));Attention(h);Each(Linear(d))"
             )
-        elif isinstance(x, ResidualLayer | GatedLayer):
+        elif isinstance(x, ly.ResidualLayer | ly.GatedLayer):
             shape = shape_of(x)
             self.to("tokens" if len(shape) == 2 else "rows", shape if len(shape) == 2 else ())
-            if isinstance(x, ResidualLayer):
+            if isinstance(x, ly.ResidualLayer):
                 self.modules.append(Residual(*self._inner(x.layers, shape)))
             else:
                 made = output_shape(x)
                 self.modules.append(Gated(*(nn.Sequential(*self._inner([part], made)) for part in x.layers)))
                 self.shape = made if self.layout == "tokens" else self.shape
         else:
-            if isinstance(x, chain.Layer) and type(x) is not DropoutLayer:
+            if isinstance(x, ly.Layer) and type(x) is not ly.DropoutLayer:
                 self.to("rows", ())
             self.modules.append(self.of_row(x))
 
@@ -236,11 +223,11 @@ def _tensor(A: Any) -> torch.Tensor:
 
 def _attention_of(layers: list[Any]) -> SelfAttention | None:
     """The module of ``Each(…;Linear(3d));Attention(h);Each(Linear(d);…)``, if the layers are that."""
-    if [*map(type, layers)] != [EachLayer, AttentionLayer, EachLayer]:
+    if [*map(type, layers)] != [ly.EachLayer, ly.AttentionLayer, ly.EachLayer]:
         return None
     first, middle, last = layers[0].layers[-1], layers[1], layers[2].layers[0]
     d = first.input_size
-    are_linear = type(first) is LinearLayer and type(last) is LinearLayer
+    are_linear = type(first) is ly.LinearLayer and type(last) is ly.LinearLayer
     if not are_linear or first.output_size != 3 * d or last.output_size != d or middle.groups or middle.has_mask:
         return None
     module = SelfAttention(d, middle.heads, middle.causal)
@@ -253,7 +240,7 @@ def _attention_of(layers: list[Any]) -> SelfAttention | None:
 def _of_grid(x: Any, of_row: Any) -> list[nn.Module]:
     """A convolution with its function, or a pooling layer."""
     k = len(x.input_shape) - 1
-    if isinstance(x, ConvolutionLayer):
+    if isinstance(x, ly.ConvolutionLayer):
         sizes, inner = (x.input_shape[-1], x.channels, x.size, x.stride, x.padding, x.dilation, x.groups), x.layers[0]
         module = (nn.Conv1d if k == 1 else nn.Conv2d)(*sizes)
         weight = torch.tensor(np.moveaxis(shapes.kernel(x), -1, 1))
@@ -262,10 +249,10 @@ def _of_grid(x: Any, of_row: Any) -> list[nn.Module]:
             prune.custom_from_mask(module, "weight", torch.tensor(np.moveaxis(stored, -1, 1)))
         return [module, *map(of_row, list(chain.parts_of(inner))[1:])]
     kinds = {1: (nn.MaxPool1d, nn.AvgPool1d), 2: (nn.MaxPool2d, nn.AvgPool2d)}[k]
-    return [kinds[isinstance(x, MeanPoolingLayer)](x.size, x.stride, x.padding)]
+    return [kinds[isinstance(x, ly.MeanPoolingLayer)](x.size, x.stride, x.padding)]
 
 
-def _of_channels(x: BatchNormalizationLayer, dimensions: int) -> nn.Module:
+def _of_channels(x: ly.BatchNormalizationLayer, dimensions: int) -> nn.Module:
     """Batch normalization of the channels of images, or of sequences."""
     kind = nn.BatchNorm2d if dimensions == 3 else nn.BatchNorm1d
     module = kind(x.input_size, eps=x.epsilon, momentum=x.momentum)
