@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from cli_support import plane, run, save_blobs, succeed, write_csv
-from matgrad.runs.figure import colours, runs_figure
-from matgrad.runs.reading import Run, read_run
+from matgrad.runs.records import Run, colours, read_run, runs_figure
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
 

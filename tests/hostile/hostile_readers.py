@@ -39,8 +39,8 @@ from matgrad.cli.run import TrainingRun
 from matgrad.cli.train import train
 from matgrad.datasets.features import Column, Features
 from matgrad.loss_functions import default_loss
-from matgrad.runs.reading import compare, read_run, sorted_by
-from matgrad.runs.reading import table as table_of_runs
+from matgrad.runs.records import compare, read_run, sorted_by
+from matgrad.runs.records import table as table_of_runs
 from matgrad.specifications.models import create_model, set_optimizers
 from matgrad.storage.models import load_supports
 from matgrad.storage.programs import load_program, save_program

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from matgrad.backends import BACKENDS, get_backend
 from matgrad.backends.base import DTYPES, MATMULS
 from matgrad.cli.commands import READS, Reads, ReadsFiles, all_of, option
-from matgrad.datasets.normalization import KINDS
+from matgrad.datasets.dataset import KINDS
 from matgrad.datasets.tables import TASKS
 from matgrad.foundation.limits import FLOAT32, THREADS
 from matgrad.multilayer_perceptron import MultilayerPerceptron

@@ -11,8 +11,7 @@ from matgrad.cli.train import train
 from matgrad.foundation.files import existing_folder
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.inspection.figures import METADATA, write_figure
-from matgrad.runs.figure import runs_figure
-from matgrad.runs.reading import KEYS, RECORD, Run, compare, read_run, sorted_by, table
+from matgrad.runs.records import KEYS, RECORD, Run, compare, read_run, runs_figure, sorted_by, table
 
 PLOTS, OUTPUT = ("plot.png", "plot.svg"), "The picture: a file that ends in .png or .svg. Repeatable."
 

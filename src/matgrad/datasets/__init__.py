@@ -8,6 +8,7 @@ from matgrad.datasets.builtin import digits as digits
 from matgrad.datasets.builtin import load_digits as load_digits
 from matgrad.datasets.builtin import mini as mini
 from matgrad.datasets.dataset import Dataset as Dataset
+from matgrad.datasets.dataset import Normalization as Normalization
 from matgrad.datasets.dataset import hold_out as hold_out
 from matgrad.datasets.features import Features as Features
 from matgrad.datasets.images import cifar10 as cifar10
@@ -15,7 +16,6 @@ from matgrad.datasets.images import fashion_mnist as fashion_mnist
 from matgrad.datasets.images import mnist as mnist
 from matgrad.datasets.loader import DataLoader as DataLoader
 from matgrad.datasets.loader import one_hot as one_hot
-from matgrad.datasets.normalization import Normalization as Normalization
 from matgrad.datasets.npz_file import Preprocessed as Preprocessed
 from matgrad.datasets.npz_file import npz as npz
 from matgrad.datasets.npz_file import preprocessed as preprocessed

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from matgrad import loss_functions as losses
 from matgrad.activation_functions import sigmoid
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array
@@ -18,15 +19,6 @@ from matgrad.datasets.loader import are_classes, as_matrix, class_indices, rows_
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import evaluation_of
 from matgrad.layers.state import matrices_of
-from matgrad.loss_functions import (
-    BinaryCrossEntropyLoss,
-    HuberLoss,
-    LossFunction,
-    SoftmaxCrossEntropyLoss,
-    SquaredErrorLoss,
-    are_tokens,
-    create_loss,
-)
 from matgrad.program.computations import check_targets
 from matgrad.program.purity import Snapshot
 from matgrad.softmax_functions import stable_softmax
@@ -100,7 +92,7 @@ def evaluation_batch(M: MultilayerPerceptron) -> int:
     return max(1, min(most, EVALUATION_BYTES // (8 * widest), PART_BYTES // (8 * inner)))
 
 
-def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compiled: bool = True) -> Measures:
+def measure(M: MultilayerPerceptron, data: Batches, loss: losses.LossFunction, *, compiled: bool = True) -> Measures:
     """The measures of M in evaluation mode, in one pass over the data, which is normalized as M expects.
 
     If its N examples have weights sᵢ, the loss is Σ sᵢℓᵢ / N, as in training; all other measures count each once.
@@ -131,7 +123,7 @@ def _tokens(Y: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return Y.reshape(len(T), -1).argmax(axis=1)[counted, None], T[counted]
 
 
-def compute_loss(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> float:
+def compute_loss(M: MultilayerPerceptron, data: Batches, loss: losses.LossFunction) -> float:
     """The mean loss per example, in evaluation mode."""
     return measure(M, data, loss).loss
 
@@ -192,7 +184,7 @@ def score(M: MultilayerPerceptron, X: Any, T: np.ndarray) -> float:
     """
     X, T = checked_examples(X, T)
     Y = predict(M, X).astype(np.float64)
-    if are_tokens(M, T):
+    if losses.are_tokens(M, T):
         return float(np.mean(np.equal(*_tokens(Y, T))))
     if _is_classifier(M, T):
         return float(np.mean(predicted_classes(M, Y) == _expected_classes(M, T)))
@@ -210,7 +202,7 @@ def _is_classifier(M: MultilayerPerceptron, T: np.ndarray) -> bool:
     if M.layers[-1].output_size > 1:
         return are_classes(T)
     if M.information.get("loss") is not None:
-        return not isinstance(create_loss(M.information["loss"]), SquaredErrorLoss | HuberLoss)
+        return not isinstance(losses.create_loss(M.information["loss"]), losses.SquaredErrorLoss | losses.HuberLoss)
     return bool(np.isin(T, (0, 1)).all()) and (are_classes(T) or M.layers[-1].output == "probability")
 
 
@@ -235,16 +227,16 @@ def predicted_classes(M: MultilayerPerceptron, Y: Array) -> np.ndarray:
     return (A[:, 0] >= threshold).astype(np.int64)
 
 
-def probabilities(M: MultilayerPerceptron, Y: np.ndarray, loss: LossFunction) -> np.ndarray | None:
+def probabilities(M: MultilayerPerceptron, Y: np.ndarray, loss: losses.LossFunction) -> np.ndarray | None:
     """The probability of each class for each row of an output Y of M, or None where Y and the loss define none.
 
     They are Y, e^Y or, of logits, softmax(Y) or σ(Y), by the kind of output and the loss. One column has the
     probabilities of class 1, and gets those of class 0 beside it.
     """
     kind = M.layers[-1].output
-    if kind == "real" and isinstance(loss, SoftmaxCrossEntropyLoss):
+    if kind == "real" and isinstance(loss, losses.SoftmaxCrossEntropyLoss):
         P = stable_softmax(Y)
-    elif kind == "real" and isinstance(loss, BinaryCrossEntropyLoss):
+    elif kind == "real" and isinstance(loss, losses.BinaryCrossEntropyLoss):
         P = sigmoid(Y)
     elif kind == "real":
         return None

@@ -16,7 +16,7 @@ from matgrad import activation_functions as af
 from matgrad import layers as ly
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import DTYPES
-from matgrad.datasets.normalization import Normalization
+from matgrad.datasets.dataset import Normalization
 from matgrad.foundation.files import naming
 from matgrad.foundation.numbers import own_generator
 from matgrad.layers.dropout import DROPOUT_LAYERS, LinearDropoutLayer

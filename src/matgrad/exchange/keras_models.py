@@ -28,7 +28,7 @@ import numpy as np
 from matgrad import activation_functions as af
 from matgrad import layers as ly
 from matgrad.backends.base import DTYPES
-from matgrad.datasets.normalization import Normalization
+from matgrad.datasets.dataset import Normalization
 from matgrad.exchange import chain, shapes
 from matgrad.exchange.chain import FUNCTIONS, Operation, chain_of, counterpart, model_of
 from matgrad.exchange.keras_shapes import GRIDS, Written, each, grid, shape_for, written

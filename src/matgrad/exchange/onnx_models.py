@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 
 from matgrad import activation_functions as af
 from matgrad import layers as ly
-from matgrad.datasets.normalization import Normalization
+from matgrad.datasets.dataset import Normalization
 from matgrad.exchange import chain, onnx_shapes
 from matgrad.exchange.chain import Operation, chain_of, model_of
 from matgrad.exchange.onnx_graph import DOMAINS, Graph, row_of

@@ -23,7 +23,7 @@ from torch.nn.utils import prune, skip_init
 from matgrad import activation_functions as af
 from matgrad import layers as ly
 from matgrad.backends.base import DTYPES
-from matgrad.datasets.normalization import Normalization
+from matgrad.datasets.dataset import Normalization
 from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, chain_of, check_settings, counterpart, dense, model_of, rows_of
 from matgrad.exchange.torch_reading import Reader, array, example, flattened, rows_in

@@ -26,8 +26,8 @@ from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.specifications.parsing import Items, at_position
 
 if TYPE_CHECKING:
+    from matgrad.datasets.dataset import Normalization
     from matgrad.datasets.features import Features
-    from matgrad.datasets.normalization import Normalization
 
 
 class ModelBase:

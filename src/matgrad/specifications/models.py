@@ -8,23 +8,12 @@ from fractions import Fraction
 from itertools import accumulate, chain, pairwise, repeat, zip_longest
 from typing import Any
 
+from matgrad import layers as ly
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.foundation.callers import is_builtin
 from matgrad.foundation.limits import LAYERS as MOST_LAYERS
 from matgrad.foundation.limits import check_bytes, check_count
 from matgrad.foundation.numbers import check_size, own_generator
-from matgrad.layers import (
-    ActivationLayer,
-    BatchNormalizationLayer,
-    DropoutLayer,
-    Layer,
-    LayerNormalizationLayer,
-    LinearLayer,
-    LogSoftmaxLayer,
-    RMSNormalizationLayer,
-    SoftmaxLayer,
-    SReLULayer,
-)
 from matgrad.layers.composite import output_shape
 from matgrad.layers.dropout import RENEWALS, LinearDropoutLayer, add_dropout
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -42,15 +31,15 @@ from matgrad.sparse.support import Support, as_support
 from matgrad.specifications.parsing import Items, at_position, create, lookup, parse_call, parse_numbers, split_items
 from matgrad.specifications.shaped import SHAPED, parse_shape
 
-LAYERS: dict[str, type[Layer]] = {
-    "Linear": LinearLayer,
-    "Softmax": SoftmaxLayer,
-    "LogSoftmax": LogSoftmaxLayer,
-    "SReLU": SReLULayer,
-    "BatchNormalization": BatchNormalizationLayer,
-    "LayerNormalization": LayerNormalizationLayer,
-    "RMSNormalization": RMSNormalizationLayer,
-    "Dropout": DropoutLayer,
+LAYERS: dict[str, type[ly.Layer]] = {
+    "Linear": ly.LinearLayer,
+    "Softmax": ly.SoftmaxLayer,
+    "LogSoftmax": ly.LogSoftmaxLayer,
+    "SReLU": ly.SReLULayer,
+    "BatchNormalization": ly.BatchNormalizationLayer,
+    "LayerNormalization": ly.LayerNormalizationLayer,
+    "RMSNormalization": ly.RMSNormalizationLayer,
+    "Dropout": ly.DropoutLayer,
 }
 
 WEIGHTS, OPTIMIZER = "XavierNormalized", "Momentum(0.9)"  # defaults
@@ -113,7 +102,7 @@ def create_model(
             M.layers.append(_create_layer(item, kind, shape, K, rows))
             shape = shape if getattr(kind, "keeps_size", False) else output_shape(M.layers[-1])
             for _, part in M.layers[-1].walk():
-                if isinstance(part, LinearLayer):
+                if isinstance(part, ly.LinearLayer):
                     part.set_weights(next(distributions))
     n = len(M.linear_layers())
     for what, values in per_layer.items():
@@ -223,16 +212,16 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     }
 
 
-def _dropout(layer: LinearLayer) -> tuple[float, str]:
+def _dropout(layer: ly.LinearLayer) -> tuple[float, str]:
     """The rate at which the weights of a layer are dropped, and when that is renewed."""
     return (layer.dropout, layer.renew) if isinstance(layer, LinearDropoutLayer) else (0.0, "step")
 
 
-def _check_names(name: str, layer: Layer) -> None:
+def _check_names(name: str, layer: ly.Layer) -> None:
     """Raise if a user's layer, part or activation function is called what another class is found by."""
     for _, part in layer.walk():
         things: list[tuple[str, object]] = [(part.specification(), part)]
-        if isinstance(part, ActivationLayer):
+        if isinstance(part, ly.ActivationLayer):
             things.append((repr(part.act), part.act))
         for specification, thing in things:
             found = {**LAYERS, **ACTIVATIONS}.get(parse_call(specification).name)
@@ -241,10 +230,10 @@ def _check_names(name: str, layer: Layer) -> None:
                 raise ValueError(f"{name}: {what}, but that names {found.__module__}.{found.__qualname__}")
 
 
-def _check_specification(name: str, layer: Layer) -> None:
+def _check_specification(name: str, layer: ly.Layer) -> None:
     """Raise if a layer differs from the one its specification makes."""
     specification = layer.specification()
-    dropouts = [_dropout(x) for _, x in layer.walk() if isinstance(x, LinearLayer)]
+    dropouts = [_dropout(x) for _, x in layer.walk() if isinstance(x, ly.LinearLayer)]
     rows = ((*dropout, None) for dropout in chain(dropouts, repeat((0.0, "step"))))
     try:
         with own_generator():
@@ -259,7 +248,7 @@ def _check_specification(name: str, layer: Layer) -> None:
             raise ValueError(f"{name}: its specification {specification!r} makes {expected}, but it has {found}")
 
 
-def _settings(layer: Layer) -> Iterator[str]:
+def _settings(layer: ly.Layer) -> Iterator[str]:
     """A layer and its parts in words: names, specifications, numbers and strings, which a specification must give."""
     for name, part in layer.walk():
         plain = {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str) and k != "training"}
@@ -267,7 +256,7 @@ def _settings(layer: Layer) -> Iterator[str]:
         yield f"{f'part {name}' if name else 'a layer'} {part.specification()} with {values}"
 
 
-def _create_layer(item: str, kind: Any, shape: tuple[int, ...], K: int, rows: Iterator[Sequence[Any]]) -> Layer:
+def _create_layer(item: str, kind: Any, shape: tuple[int, ...], K: int, rows: Iterator[Sequence[Any]]) -> ly.Layer:
     """The layer, or the activation layer with the activation function, that the item names.
 
     For the layer and its linear parts, in this order, a row has a dropout rate, when dropout is renewed, and a support
@@ -275,8 +264,8 @@ def _create_layer(item: str, kind: Any, shape: tuple[int, ...], K: int, rows: It
     """
     is_shaped = not isinstance(kind, type)
     is_activation, options = not is_shaped and issubclass(kind, ActivationFunction), {}
-    made, D = ActivationLayer if is_activation else kind, math.prod(shape)
-    if not is_shaped and issubclass(made, LinearLayer):
+    made, D = ly.ActivationLayer if is_activation else kind, math.prod(shape)
+    if not is_shaped and issubclass(made, ly.LinearLayer):
         check_bytes(8 * D * K if len(shape) > 1 else 0, item)
         rate, renew, sparsity = next(rows)
         if (support := _support(sparsity, K, D)) is not None:
@@ -284,13 +273,13 @@ def _create_layer(item: str, kind: Any, shape: tuple[int, ...], K: int, rows: It
         if issubclass(made, LinearDropoutLayer):
             options |= {"dropout": rate, "renew": renew}
     if is_activation:
-        layer: Layer = made(D, K, item, **options)
+        layer: ly.Layer = made(D, K, item, **options)
     elif is_shaped:
         layer = create(item, SHAPED, "layer", shape)
     else:
         layer = create(item, {parse_call(item).name: made}, "layer", D, K, **options)
     for _, part in layer.walk():
-        if isinstance(part, LinearLayer):
+        if isinstance(part, ly.LinearLayer):
             if part is not layer:
                 rate, renew, sparsity = next(rows)
                 if (support := _support(sparsity, part.output_size, part.input_size, part.within)) is not None:

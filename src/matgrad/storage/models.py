@@ -28,8 +28,8 @@ import numpy as np
 from matgrad.backends import backend_of, convert
 from matgrad.backends.base import Array
 from matgrad.datasets.checking import all_finite
+from matgrad.datasets.dataset import Normalization
 from matgrad.datasets.features import Features
-from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import conform, is_safetensors, naming, parse_json, read_npz, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.writing import atomic_write
