@@ -65,10 +65,6 @@ class Proof:
         names = [name for name in reversed(self.unfolding) if not terms or name in own]
         return f"unfold {', '.join(names)}; " if names else ""
 
-    def mentioned(self) -> list[Term]:
-        """What definitions stand for, in full."""
-        return [self.unfolded(d.body) for d in self.leaves.known.values()]
-
     # -- derivatives ----------------------------------------------------------------------------
     def tangent(self, x: Term) -> tuple[Term | None, str]:
         """The derivative with respect to t, if the term depends on it, and the tactic that proves it."""

@@ -144,9 +144,10 @@ class Statement:
         indices = [f"Variables {' '.join(i.name for i in at)} : nat."] if at else []
         indices += [f"Hypothesis H_{i.name} : ({i.name} < {self.names.size(i.size)})%nat." for i in at]
         point = self.declared(self.variable.name, self.variable.indices) if self.variable else ()
+        mentioned = [proof.unfolded(d.body) for d in proof.leaves.known.values()]
         blocks = [
             ["Section Certificate."],
-            list(self.given(*(SizeOf(i.size) for i in at), *terms, *proof.mentioned())),
+            list(self.given(*(SizeOf(i.size) for i in at), *terms, *mentioned)),
             ["(* what the code computes, operation by operation *)", *self.lines],
             before,
             [*point, *indices, *proof.hypotheses],

@@ -9,8 +9,9 @@ from matgrad.callbacks.methods import create_method, starts_dense
 from matgrad.cli.commands import echo
 from matgrad.cli.options import contradiction, is_given
 from matgrad.foundation.numbers import own_generator
+from matgrad.layers.weights import with_densities
 from matgrad.loss_functions import create_loss, default_loss
-from matgrad.sparse.densities import divided_densities, erdos_renyi_rule, parse_densities
+from matgrad.sparse.densities import erdos_renyi_rule
 from matgrad.specifications.models import model_specification, set_optimizers
 from matgrad.specifications.parsing import parse_call
 from matgrad.storage.models import OnlyWeightsError, load_supports
@@ -93,15 +94,6 @@ def sparsity_of(options: dict[str, Any]) -> dict[str, Any]:
     return {"supports": load_supports(options["supports"])}
 
 
-def densities_for(M: mg.MultilayerPerceptron, densities: str) -> list[float]:
-    """The densities of the linear layers of M that ``0.1;0.2`` or ``ER(0.1)`` stands for."""
-    layers, rule = M.linear_layers(), erdos_renyi_rule(densities)
-    if rule is None:
-        return parse_densities(densities)
-    sizes = [x.input_size for x in layers], [x.output_size for x in layers]
-    return divided_densities(*sizes, rule.density, rule.power)
-
-
 def make_sparse(M: mg.MultilayerPerceptron, options: dict[str, Any]) -> str | None:
     """Prune a model that has the weights of a file as the options say; a line that says so, if weights were dropped."""
     ((name, value),) = sparsity_of(options).items()
@@ -113,8 +105,8 @@ def make_sparse(M: mg.MultilayerPerceptron, options: dict[str, Any]) -> str | No
         if name == "supports":
             M.set_supports(value)
         else:
-            sizes = [x.input_size * x.output_size for x in layers]
-            if [round(d * n) for d, n in zip(densities_for(M, value), sizes, strict=False)] == before:
+            wanted = [round(d * x.input_size * x.output_size) for x, d in with_densities(layers, value)]
+            if wanted == before:
                 return None  # it has these densities
             rule = erdos_renyi_rule(value)
             if rule is not None and rule.power != 1:
@@ -141,4 +133,5 @@ def sparse_training(options: dict[str, Any], M: mg.MultilayerPerceptron) -> mg.C
     if densities is None:
         return create_method(specification)
     rule = erdos_renyi_rule(densities) if call.name == "SNIP" else None  # which divides it among the layers itself
-    return create_method(specification, density=rule.density if rule else densities_for(M, densities))
+    own = [d for _, d in with_densities(M.linear_layers(), densities)]
+    return create_method(specification, density=rule.density if rule else own)

@@ -79,11 +79,7 @@ def attention(shape: Shape, heads: int, causal: bool, *projections: np.ndarray) 
     L, _ = shape
     middle = AttentionLayer((L, len(W)), heads, causal=causal)
     middle.B = middle.B.astype(W.dtype)
-    return [
-        EachLayer.on(shape, chain.linear(W, b)),
-        middle,
-        EachLayer.on((L, len(W) // 3), chain.linear(V, c)),
-    ]
+    return [EachLayer.on(shape, chain.linear(W, b)), middle, EachLayer.on((L, len(W) // 3), chain.linear(V, c))]
 
 
 def embedding(shape: Shape, W: np.ndarray) -> Layer:

@@ -13,16 +13,7 @@ from torch import nn
 from matgrad import layers as ly
 from matgrad.exchange import chain, shapes
 from matgrad.exchange.chain import Operation
-from matgrad.exchange.torch_shapes import (
-    IMAGES,
-    Gated,
-    Images,
-    Labels,
-    Positions,
-    Residual,
-    Rows,
-    SelfAttention,
-)
+from matgrad.exchange.torch_shapes import IMAGES, Gated, Images, Labels, Positions, Residual, Rows, SelfAttention
 from matgrad.layers.composite import Shape, output_shape
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.TransformerEncoder)
@@ -46,7 +37,8 @@ class Reader:
         elif kind in (Rows, nn.Flatten) and self.layout != "rows":
             if kind is nn.Flatten and self.layout == "images":
                 assert self.shape is not None
-                self.order = np.moveaxis(np.arange(np.prod(self.shape)).reshape(self._first()), 0, -1).reshape(-1)
+                *sides, C = self.shape
+                self.order = np.moveaxis(np.arange(np.prod(self.shape)).reshape(C, *sides), 0, -1).reshape(-1)
             self.layout, self.shape = "rows", None
         elif kind is Labels:
             self.shape = (module.count,)
@@ -58,11 +50,6 @@ class Reader:
             yield from self._of_tokens(module)
         else:
             yield from self._of_rows(module)
-
-    def _first(self) -> Shape:
-        """The shape with channels first."""
-        assert self.shape is not None
-        return (self.shape[-1], *self.shape[:-1])
 
     def _unflattened(self, sizes: Shape) -> Iterator[Operation]:
         if len(sizes) == 2:

@@ -369,8 +369,9 @@ def changed() -> str | None:
                 return f"{name}.{'.'.join(place)}"
         classes = [x for x in vars(module).values() if isinstance(x, type) and x.__module__ == name]
         for owner in (module, *classes):
-            if (found := _of_user_in(owner)) is not None:
-                return f"{name}.{found}"
+            for found, x in vars(owner).items():
+                if _is_of_user(x):
+                    return f"{name}.{found}"
     tables = {**vars(builtins), **vars(BACKEND), **{k: x for row in ROWS.values() for k, x in vars(row).items()}}
     return next((name for name, x in tables.items() if _is_of_user(x)), None)
 
@@ -381,10 +382,6 @@ def _in_source(name: str) -> list[tuple[list[str], CodeType]]:
     loader = getattr(sys.modules[name].__spec__, "loader", None)
     found = _inner(loader.get_code(name)) if isinstance(loader, SourceFileLoader) else ()
     return [(code.co_qualname.split("."), code) for code in found if "<" not in code.co_qualname]
-
-
-def _of_user_in(owner: Any) -> str | None:
-    return next((name for name, x in vars(owner).items() if _is_of_user(x)), None)
 
 
 def _is_of_user(x: Any) -> bool:

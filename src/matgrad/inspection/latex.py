@@ -171,7 +171,11 @@ def update_latex(optimizer: Optimizer) -> dict[str, str]:
 def latex_lines(values: Mapping[str, Value], applied: Known = MappingProxyType({})) -> list[str]:
     """``name = expression`` for each value, with the names of the others in it, and functions as they are applied."""
     known = {x: EquationPrinter({}).name(name) for name, x in values.items()}
-    return [EquationPrinter({**applied, **_without(known, x)}).line(name, x) for name, x in values.items()]
+    lines = []
+    for name, x in values.items():
+        others = {y: piece for y, piece in known.items() if y is not x}
+        lines.append(EquationPrinter({**applied, **others}).line(name, x))
+    return lines
 
 
 def aligned(lines: list[str]) -> str:
@@ -224,10 +228,6 @@ def _applied(functions: Functions, matrices: Iterable[RecordedMatrix], known: Kn
                     argument = parenthesized(EquationPrinter(known).expression(X.value)[0])
                     found.setdefault(Y.value, (head + argument, "atom"))
     return found
-
-
-def _without(known: Known, value: Value) -> dict[Value, Piece]:
-    return {x: piece for x, piece in known.items() if x is not value}
 
 
 # -- symbols -------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def _parts(name: str, x: Any, is_code: bool) -> tuple[str, dict[str, tuple[Any, 
             skipped = (*x.parameters, *x.buffers, *x.batch_matrices, *SET_BY_MODELS)
             text, plain = kind.__qualname__, {f"{name}.{key}": y for key, y in vars(x).items() if key not in skipped}
             code = {f"{name}.{kind.__qualname__}": kind}
-        case _ if kind.__module__.partition(".")[0] in ("torch", "jax", "jaxlib") and _is_array(x):
+        case _ if kind.__module__.partition(".")[0] in ("torch", "jax", "jaxlib") and {"tolist", "shape"} <= {*dir(x)}:
             text = f"{kind.__name__} {tuple(x.shape)} {_digest(repr(x.tolist()).encode())}"
         case _ if kind.__module__.partition(".")[0] in ("jax", "jaxlib") and hasattr(x, "__wrapped__"):
             text, code = "a function of JAX", {name: x.__wrapped__}
@@ -129,10 +129,6 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:8]
 
 
-def _is_array(x: Any) -> bool:
-    return hasattr(x, "tolist") and hasattr(x, "shape")
-
-
 # -- functions and classes ------------------------------------------------------------------------
 
 
@@ -143,12 +139,9 @@ def _of_function(f: FunctionType, is_code: bool) -> dict[str, Any]:
     cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
     kept = {name: cell.cell_contents for name, cell in cells.items() if name != "__class__" and _is_full(cell)}
     defaults = dict(enumerate(f.__defaults__ or ())) | (f.__kwdefaults__ or {})
-    changing = {f"default {name}": x for name, x in defaults.items() if not is_code or not _is_plain(x)}
+    is_plain = {name: x is None or type(x) in PLAIN for name, x in defaults.items()}
+    changing = {f"default {name}": x for name, x in defaults.items() if not (is_code and is_plain[name])}
     return kept | changing | {name: x for name, x in vars(f).items() if name != "__wrapped__"}
-
-
-def _is_plain(x: Any) -> bool:
-    return x is None or type(x) in PLAIN
 
 
 def _is_full(cell: CellType) -> bool:

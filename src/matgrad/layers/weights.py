@@ -12,7 +12,7 @@ from matgrad.backends import backend_of, convert
 from matgrad.foundation.numbers import Generator, generator
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix, Scalar
-from matgrad.sparse.densities import check_density, parse_densities
+from matgrad.sparse.densities import check_density, divided_densities, erdos_renyi_rule, parse_densities
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.rules import largest_weights
 from matgrad.sparse.support import Support, as_support
@@ -101,8 +101,12 @@ class WeightedLayer(Layer):
 
 
 def with_densities(layers: Sequence[WeightedLayer], densities: Items) -> list[tuple[WeightedLayer, float]]:
-    """The layers with their densities, from a list such as ``0.01;0.05;1``, or from one for all."""
-    values = parse_densities(densities)
+    """The layers with their densities, from a list such as ``0.01;0.05;1``, from one for all, or from ``ER(0.05)``."""
+    if (rule := erdos_renyi_rule(densities)) is None:
+        values = parse_densities(densities)
+    else:
+        sizes = [x.input_size for x in layers], [x.output_size for x in layers]
+        values = divided_densities(*sizes, rule.density, rule.power)
     values = values * len(layers) if len(values) == 1 else values
     if len(values) != len(layers):
         raise ValueError(f"expected 1 or {len(layers)} densities for {len(layers)} linear layers, found {len(values)}")

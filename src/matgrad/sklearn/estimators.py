@@ -21,10 +21,10 @@ from matgrad.callbacks import Callback
 from matgrad.callbacks.methods import create_method, starts_dense
 from matgrad.datasets.checking import checked_weights
 from matgrad.foundation.numbers import check_size, own_generator
+from matgrad.layers.weights import with_densities
 from matgrad.learning_rate import create_scheduler
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.softmax_functions import stable_log_softmax, stable_softmax
-from matgrad.sparse.densities import layer_densities
 from matgrad.specifications.models import create_model
 from matgrad.specifications.parsing import Items, parse_numbers, split_items
 
@@ -183,8 +183,8 @@ class Perceptron(BaseEstimator):
             return None
         if self.density is None or not starts_dense(self.sparse_training):
             return create_method(self.sparse_training)
-        sizes = [self.n_features_in_, *(layer.output_size for layer in self.model_.linear_layers())]
-        return create_method(self.sparse_training, density=layer_densities(self.density, sizes))
+        densities = [d for _, d in with_densities(self.model_.linear_layers(), self.density)]
+        return create_method(self.sparse_training, density=densities)
 
     def _check_parameters(self) -> None:
         """Raise if a parameter that nothing else checks is invalid."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from itertools import accumulate, chain, pairwise, repeat, zip_longest
+from itertools import accumulate, chain, cycle, pairwise, repeat, zip_longest
 from typing import Any
 
 from matgrad import layers as ly
@@ -17,15 +17,7 @@ from matgrad.foundation.numbers import check_size, own_generator
 from matgrad.layers.composite import output_shape
 from matgrad.layers.dropout import RENEWALS, LinearDropoutLayer, add_dropout
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.sparse.densities import (
-    ErdosRenyi,
-    divided_densities,
-    erdos_renyi_rule,
-    format_density,
-    layer_densities,
-    parse_densities,
-    random_support,
-)
+from matgrad.sparse.densities import erdos_renyi_rule, format_density, layer_densities, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support, as_support
 from matgrad.specifications.parsing import Items, at_position, create, lookup, parse_call, parse_numbers, split_items
@@ -109,19 +101,12 @@ def create_model(
         if len(values) not in (n, n if what == "supports" else 1):
             expected = n if what == "supports" else f"1 or {n}"
             raise ValueError(f"expected {expected} {what} for {n} linear layers, found {len(values)}")
-    if rule is not None and is_divided:
-        _divide(M, rule, per_layer["layer weights"])
+    if densities is not None and is_divided:
+        M.set_densities(densities)
+        for layer, distribution in zip(M.linear_layers(), cycle(per_layer["layer weights"]), strict=False):
+            layer.set_weights(distribution)
     set_optimizers(M, optimizers)
     return M.to("auto")
-
-
-def _divide(M: MultilayerPerceptron, rule: ErdosRenyi, weights: Sequence[str]) -> None:
-    """Divide the density of a model among its linear layers, and draw their weights again."""
-    layers = M.linear_layers()
-    inputs, outputs = [x.input_size for x in layers], [x.output_size for x in layers]
-    M.set_densities(divided_densities(inputs, outputs, rule.density, rule.power))
-    for layer, distribution in zip(layers, weights if len(weights) > 1 else len(layers) * [*weights], strict=True):
-        layer.set_weights(distribution)
 
 
 def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:

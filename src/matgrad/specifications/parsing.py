@@ -108,7 +108,9 @@ def describe(thing: object, ending: str = "", without: Iterable[str] = ()) -> st
     signature = signature_of(cls)
     parameters = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL}
     values = {name: value for name, value in vars(thing).items() if name in {*parameters} - {*without}}
-    changed = [f"{name}={value!r}" for name, value in values.items() if not _equal(value, parameters[name].default)]
+    # a matrix, which compares element by element, equals no default
+    equal = {name for name, x in values.items() if getattr(x, "shape", ()) == () and x == parameters[name].default}
+    changed = [f"{name}={value!r}" for name, value in values.items() if name not in equal]
     return stem(type(thing), ending) + (f"({', '.join(changed)})" if changed else "")
 
 
@@ -195,11 +197,6 @@ def _value(string: str) -> Any:
         with suppress(ValueError):
             return kind(string)
     return string
-
-
-def _equal(value: Any, default: Any) -> bool:
-    """Whether both are equal; a matrix, which compares element by element, equals no default."""
-    return getattr(value, "shape", ()) == () and bool(value == default)
 
 
 def _is_number(x: Any) -> bool:
