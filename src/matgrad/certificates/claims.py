@@ -33,25 +33,17 @@ class Certified(NamedTuple):
     problem: str = ""
 
 
-class Claimed(NamedTuple):
-    """Two sides that are proved to be equal."""
-
-    check: Check
-    found: IndexMatrix
-    expected: IndexMatrix
-
-
 class _Certifier(Noting):
     """Notes the two sides of claims too."""
 
     def __init__(self, ones: frozenset[str], numbers: str) -> None:
         super().__init__(ones, numbers)
-        self.claimed: list[Claimed] = []
+        self.claimed: list[tuple[Check, IndexMatrix, IndexMatrix]] = []  # two sides that are equal
 
     def claim(self, thing: Any, quantity: str, code: Any, found: Any, expected: Any, *more: Any, **options: Any) -> Any:
         check = super().claim(thing, quantity, code, found, expected, *more, **options)
         if expected is not None and check.ok:
-            self.claimed.append(Claimed(check, found, as_matrix(expected)))
+            self.claimed.append((check, found, as_matrix(expected)))
         return check
 
     def certificate(self, name: str, found: Value, expected: Value, is_split: bool) -> Certificate:
@@ -86,8 +78,8 @@ def _of_case(case: Case, taken: Counter[str]) -> Iterator[Certified]:
     for sizes in dict.fromkeys(ones_of(check) for check in checks):
         wanted = [check for check in checks if ones_of(check) == sizes]
         a = _claimed(case.subject, sizes, len(wanted))
-        for claim in a.claimed:
-            yield _attempted(claim.check, a, [(claim.check.name, claim.found, claim.expected)], taken)
+        for check, *sides in a.claimed:
+            yield _attempted(check, a, [(check.name, *sides)], taken)
 
 
 def _claimed(subject: Subject, ones: frozenset[str], count: int) -> _Certifier:

@@ -93,6 +93,15 @@ class Leaf(Term):
 
 
 @dataclass(frozen=True)
+class Named(Term):
+    """A value of a program at some indices, by the name of its definition; whether that is one of the variable."""
+
+    name: str
+    depends: bool
+    indices: Indices
+
+
+@dataclass(frozen=True)
 class Equal(Term):
     """[i=j]"""
 

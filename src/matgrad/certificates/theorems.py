@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from types import MappingProxyType
 
 from matgrad.certificates.leaves import Leaves, leaves_in
 from matgrad.certificates.proofs import Proof, introduced
@@ -24,18 +23,20 @@ from matgrad.certificates.terms import (
     FUNCTIONS,
     Apply,
     Indices,
+    Named,
     NotPrintableError,
     Number,
     SizeOf,
     Symbol,
     Term,
     expression,
+    mapped,
     parts,
     sizes,
     substituted,
     term_of,
 )
-from matgrad.certificates.writing import Names, Variable, Writer, applied, arrows
+from matgrad.certificates.writing import Names, Variable, Writer, arrows
 from matgrad.index_notation.expressions import Index
 from matgrad.program.program import Value
 
@@ -89,17 +90,22 @@ class Statement:
 
     def _definition(self, value: Value) -> str:
         at, body = dict(zip(own_indices(value), "ijmnopqrsuvw", strict=False)), definition(value)
+        operands = operands_of(value)
         self.bodies.append(body)
-        text = _OperandWriter(self, operands_of(value)).term(body, at)
+
+        def named(x: Term) -> Term | None:
+            if isinstance(x, Symbol) and x.name.startswith(OPERAND):
+                return self.named(operands[int(x.name.removeprefix(OPERAND))], x.indices)
+            return None
+
+        text = self.writer.term(mapped(body, named), at)
         return self.writer.definition(self.values[value], self.depends(value), [*at.values()], text)
 
-    def at(self, value: Value, indices: Sequence[str], moving: bool = False) -> str:
-        """The value at some indices, by their names."""
+    def named(self, value: Value, indices: Indices) -> Term:
+        """The value at some indices, by the name of its definition."""
         if is_symbol(value):
-            x = Symbol(symbol_of(value).name, own_indices(value))
-            return self.writer.term(x, dict(zip(x.indices, indices, strict=True)), moving)
-        of = [self.writer.matrix(moving)] if self.depends(value) else []
-        return applied(self.values[value], *of, *indices)
+            return Symbol(symbol_of(value).name, indices)
+        return Named(self.values[value], self.depends(value), indices)
 
     # -- what is given --------------------------------------------------------------------------
     def given(self, *terms: Term) -> Iterator[str]:
@@ -159,21 +165,6 @@ class Statement:
         return Certificate(re.sub(r"\W+", "_", name.replace("=", "is")), text)
 
 
-class _OperandWriter(Writer):
-    """A writer of the definition of a value, in which operands have the names of their definitions."""
-
-    def __init__(self, statement: Statement, operands: tuple[Value, ...]) -> None:
-        super().__init__(statement.variable, statement.names)
-        self.statement, self.operands = statement, operands
-
-    def term(self, x: Term, at: Mapping[Index, str] = MappingProxyType({}), moving: bool = False) -> str:
-        """A term."""
-        if isinstance(x, Symbol) and x.name.startswith(OPERAND):
-            operand = self.operands[int(x.name.removeprefix(OPERAND))]
-            return self.statement.at(operand, [at.get(i, i.name) for i in x.indices], moving)
-        return super().term(x, at, moving)
-
-
 def order_of(output: Value) -> Iterator[Value]:
     """A value and what it needs, in order, with composed operations expanded."""
     done: set[Value] = set()
@@ -213,7 +204,6 @@ def derivative_certificate(name: str, value: Value, symbol: Value, claimed: Valu
     w, leaves = statement.writer, Leaves(variable.name, statement.positive)
     f, d = leaves.folded(F), leaves.folded(D)
     proof, before, start = Proof(w, leaves, is_split), list[str](), "{}"
-    names = [i.name for i in own]
     if any(x.body.function == "maximum" and x.depends for x in leaves_in(f)):
         plain = leaves.folded(term_of(expression(F)))  # in canonical form there is none
         shift = Proof(w, leaves, is_split=True, suffix="c")
@@ -222,7 +212,7 @@ def derivative_certificate(name: str, value: Value, symbol: Value, claimed: Valu
             "Section Everywhere.",
             f"Variable {w.names(variable.name)} : {arrows(entry)}.",
             *shift.lines,
-            f"Lemma everywhere : {w.bounds(own)}{statement.at(value, names)} = {w.term(plain)}.",
+            f"Lemma everywhere : {w.bounds(own)}{w.term(statement.named(value, own))} = {w.term(plain)}.",
             f"Proof. {introduced(own)}change ({w.term(f)} = {w.term(plain)}); {tactic}. Qed.",
             "End Everywhere.",
         ]
@@ -231,8 +221,8 @@ def derivative_certificate(name: str, value: Value, symbol: Value, claimed: Valu
         start = f"apply (is_derive_ext (fun t => {w.term(plain, moving=True)})); [intros t; {by} | {{}}]"
         f = plain
     tactic = start.format(derivative(proof, f, d, at))
-    claim = statement.at(claimed, [i.name for i in at])
-    goal = f"is_derive (fun t => {statement.at(value, names, moving=True)}) ({w.point}) {claim}"
+    is_claimed, of = w.term(statement.named(claimed, at)), w.term(statement.named(value, own), moving=True)
+    goal = f"is_derive (fun t => {of}) ({w.point}) {is_claimed}"
     return statement.certificate(name, [F, D], proof, goal, tactic, at, before)
 
 
@@ -268,5 +258,5 @@ def equation_certificate(name: str, left: Value, right: Value, is_split: bool) -
     x, y = map(leaves.folded, terms)
     proof.define(x, y)
     tactic = f"change ({w.term(x)} = {w.term(y)}); {proof.equal(x, y, at)}"
-    goal = " = ".join(statement.at(value, [i.name for i in at]) for value in (left, right))
+    goal = " = ".join(w.term(statement.named(value, at)) for value in (left, right))
     return statement.certificate(name, terms, proof, goal, tactic, at, ())

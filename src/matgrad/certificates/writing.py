@@ -14,6 +14,7 @@ from matgrad.certificates.terms import (
     Equal,
     Indices,
     Leaf,
+    Named,
     NotPrintableError,
     Number,
     Over,
@@ -112,8 +113,9 @@ class Writer:
             case Symbol(n, indices):
                 return applied(self.matrix(moving) if self.depends(n) else self.names(n), *map(name, indices))
             case Leaf(definition, indices):
-                of = [self.matrix(moving)] if definition.depends else []
-                return applied(definition.name, *of, *map(name, indices))
+                return inside(Named(definition.name, definition.depends, indices))
+            case Named(n, depends, indices):
+                return applied(n, *([self.matrix(moving)] if depends else []), *map(name, indices))
             case Equal(i, j):
                 return f"(delta {name(i)} {name(j)})"
             case Plus(y, z):

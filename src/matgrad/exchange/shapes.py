@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.exchange import chain
-from matgrad.layers import AttentionLayer, ConvolutionLayer, EachLayer, EmbeddingLayer, Layer
+from matgrad.layers import ConvolutionLayer, EmbeddingLayer, Layer
 from matgrad.layers.composite import Shape
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -68,18 +68,6 @@ def convolution(shape: Shape, A: np.ndarray, b: np.ndarray | None, stored: Any =
         made = chain.linear(SparseMatrix.from_dense(made.W, support), b)
     inner.W, inner.b = made.W, made.b  # type: ignore[attr-defined]
     return layer
-
-
-# -- layers of layers -------------------------------------------------------------------------------
-
-
-def attention(shape: Shape, heads: int, causal: bool, *projections: np.ndarray) -> list[Layer]:
-    """Self-attention between the linear layers W, b of queries, keys and values and V, c of the output."""
-    W, b, V, c = projections
-    L, _ = shape
-    middle = AttentionLayer((L, len(W)), heads, causal=causal)
-    middle.B = middle.B.astype(W.dtype)
-    return [EachLayer.on(shape, chain.linear(W, b)), middle, EachLayer.on((L, len(W) // 3), chain.linear(V, c))]
 
 
 def embedding(shape: Shape, W: np.ndarray) -> Layer:

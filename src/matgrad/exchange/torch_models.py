@@ -274,7 +274,7 @@ ROWS = {"weight": "gamma", "bias": "beta", "running_mean": "running_mean", "runn
 
 def _linear(module: nn.Linear) -> Operation:
     """A linear layer, sparse if PyTorch has pruned its weights."""
-    b = None if module.bias is None else array(module.bias)
+    b = array(module.bias)
     if not hasattr(module, "weight_mask"):
         return chain.linear(array(module.weight), b)
     support = Support.from_mask(array(module.weight_mask) != 0)

@@ -166,9 +166,9 @@ def flattened(modules: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             yield name, module
 
 
-def array(tensor: Any) -> np.ndarray:
-    """The elements of a tensor."""
-    return tensor.detach().cpu().numpy().copy()
+def array(tensor: Any) -> Any:
+    """The elements of a tensor, if there is one."""
+    return None if tensor is None else tensor.detach().cpu().numpy().copy()
 
 
 def _grid(module: Any, shape: Shape) -> Any:
@@ -182,7 +182,7 @@ def _grid(module: Any, shape: Shape) -> Any:
         stored = np.moveaxis(array(module.weight_mask), 1, -1) if is_pruned else None
         settings = {"stride": numbers["stride"], "padding": numbers["padding"], "groups": module.groups}
         settings["dilation"] = shapes.single("dilation", module.dilation)
-        return shapes.convolution(shape, np.moveaxis(A, 1, -1), None if b is None else array(b), stored, **settings)
+        return shapes.convolution(shape, np.moveaxis(A, 1, -1), array(b), stored, **settings)
     is_mean = isinstance(module, nn.AvgPool1d | nn.AvgPool2d)
     expected: dict[str, tuple[Any, ...]] = {"ceil_mode": (False,)}
     expected |= {"count_include_pad": (True,), "divisor_override": (None,)} if is_mean else {}
@@ -194,19 +194,16 @@ def _grid(module: Any, shape: Shape) -> Any:
 
 def _attention(module: nn.MultiheadAttention, shape: Shape, causal: bool) -> list[Any]:
     """Self-attention with its projections."""
-    d = module.embed_dim
     if not module.batch_first or module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
         raise ValueError("expected batch_first=True, equal sizes of queries, keys and values, and no added ones")
     if module.dropout:
         raise ValueError(f"found dropout={module.dropout}, expected 0: dropout of attention is no layer of matgrad")
-    b = (
-        np.zeros(3 * d, array(module.in_proj_weight).dtype)
-        if module.in_proj_bias is None
-        else array(module.in_proj_bias)
-    )
-    out = module.out_proj
-    c = np.zeros(d, b.dtype) if out.bias is None else array(out.bias)
-    return shapes.attention(shape, module.num_heads, causal, array(module.in_proj_weight), b, array(out.weight), c)
+    out, (L, _) = module.out_proj, shape
+    first = chain.linear(array(module.in_proj_weight), array(module.in_proj_bias))
+    last = chain.linear(array(out.weight), array(out.bias))
+    middle = ly.AttentionLayer((L, first.output_size), module.num_heads, causal=causal)
+    middle.B = middle.B.astype(array(out.weight).dtype)  # type: ignore[attr-defined]
+    return [ly.EachLayer.on(shape, first), middle, ly.EachLayer.on((L, last.input_size), last)]
 
 
 def _encoder(module: Any, shape: Shape, of_row: Any) -> list[Any]:
