@@ -78,8 +78,8 @@ def _of_case(case: Case, taken: Counter[str]) -> Iterator[Certified]:
     for sizes in dict.fromkeys(ones_of(check) for check in checks):
         wanted = [check for check in checks if ones_of(check) == sizes]
         a = _claimed(case.subject, sizes, len(wanted))
-        for check, *sides in a.claimed:
-            yield _attempted(check, a, [(check.name, *sides)], taken)
+        for check, left, right in a.claimed:
+            yield _attempted(check, a, [(check.name, left, right)], taken)
 
 
 def _claimed(subject: Subject, ones: frozenset[str], count: int) -> _Certifier:

@@ -202,7 +202,7 @@ def _attention(module: nn.MultiheadAttention, shape: Shape, causal: bool) -> lis
     first = chain.linear(array(module.in_proj_weight), array(module.in_proj_bias))
     last = chain.linear(array(out.weight), array(out.bias))
     middle = ly.AttentionLayer((L, first.output_size), module.num_heads, causal=causal)
-    middle.B = middle.B.astype(array(out.weight).dtype)  # type: ignore[attr-defined]
+    middle.B = middle.B.astype(array(out.weight).dtype)
     return [ly.EachLayer.on(shape, first), middle, ly.EachLayer.on((L, last.input_size), last)]
 
 
