@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.datasets.normalization import Normalization
+from matgrad.datasets.dataset import Normalization
 from matgrad.exchange.c_statements import HELPERS, STATEMENTS
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of
