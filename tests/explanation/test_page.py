@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -196,23 +197,43 @@ def wide() -> mg.Explanation:
     return explained("ReLU;ReLU;Linear", "64;16;12;10", 6)
 
 
-@pytest.mark.parametrize(("size", "step"), [((1300, 700), "Z1"), ((360, 780), "DY")])
-def test_the_arithmetic_covers_no_matrix(open_page, wide, size, step):
+SIZES = [(1366, 768), (1280, 720), (1920, 1080), (390, 844)]
+PICTURES = Path(__file__).parents[2] / "build" / "pages"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_result_arithmetic_and_operands_are_seen_at_once(open_page, wide, size):
+    """Each in the window and none covered, in light and dark, of which there is a picture in build/pages."""
     width, height = size
-    page = open_page(wide, viewport={"width": width, "height": height})
-    page.go(step)
-    covered = """
-        (box) => [[2, 2], [box.clientWidth - 2, box.clientHeight - 2]].some(([x, y]) => {
-            const { left, top } = box.getBoundingClientRect();
-            return document.elementFromPoint(left + x, top + y)?.closest("#arithmetic");
+    scheme = "dark" if width in (1280, 390) else "light"
+    page = open_page(wide, viewport={"width": width, "height": height}, color_scheme=scheme)
+    hidden = """
+        () => [...document.querySelectorAll(".window, .whole .result")].flatMap((box) => {
+            const { left, top, right, bottom } = box.getBoundingClientRect();
+            const points = [[left + 2, top + 2], [right - 2, bottom - 2]];
+            const isSeen = ([x, y]) => box.contains(document.elementFromPoint(x, y)) || x > innerWidth;
+            return points.every(isSeen) ? [] : [box.outerHTML.slice(0, 200)];
         })"""
-    windows = page.locator(".window").all()
-    assert [x.evaluate(covered) for x in windows[1:]] == [False] * (len(windows) - 1)  # as the page opens
-    for x in windows:
-        x.evaluate("box => box.scrollIntoView({ block: 'start' })")
-        assert not x.evaluate(covered)
-    if width == 360:
-        assert page.locator("#arithmetic").evaluate("x => x.scrollHeight <= x.clientHeight + 1")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for step in ("Z1", "DY", "W1'"):
+        page.go(step)
+        page.locator("#stage").scroll_into_view_if_needed()
+        page.locator("#stage").evaluate("x => x.scrollIntoView()")
+        page.screenshot(path=PICTURES / f"{width}-{scheme}-{step.rstrip(chr(39))}.png")
+        assert page.evaluate(hidden) == [], step
+
+
+def test_presentation(open_page, wide):
+    page = open_page(wide, viewport={"width": 1280, "height": 720})
+    assert page.locator(".foot kbd", has_text="F").is_visible()
+    before = page.locator("#equation").evaluate("x => parseFloat(getComputedStyle(x).fontSize)")
+    page.keyboard.press("f")
+    assert page.locator("#equation").evaluate("x => parseFloat(getComputedStyle(x).fontSize)") > before
+    assert not page.locator("#steps").is_visible()
+    page.keyboard.press("ArrowRight")
+    assert page.text("#equation") == "Y1=relu(Z1)"
+    page.keyboard.press("Escape")
+    assert page.locator("#steps").is_visible()
 
 
 def test_the_layout_is_steady(open_page, wide):

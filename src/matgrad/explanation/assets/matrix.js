@@ -144,17 +144,18 @@ class MatrixView {
     return MARGIN + this.shape[1] * this.numbered * scale;
   }
 
-  // choose the size of the cells for a given width
-  layout(room, scale) {
+  // choose the size of the cells for a given width; below a `part` of 1 there are no numbers, and cells are smaller
+  layout(room, scale, part) {
     const [m, n] = this.shape;
     this.scale = scale;
-    this.hasNumbers = this.isEnlarged || (this.widthOfNumbers(scale) <= room && m <= 14);
+    this.hasNumbers = this.isEnlarged || (part > 0.75 && this.widthOfNumbers(scale) <= room && m <= 14);
     const between = (x, low, high) => Math.min(high, Math.max(low, x));
     const half = Math.max(300, room / 2 - GAP); // for two matrices in a line
-    this.width = between((Math.min(room, half) - MARGIN) / n, 5, 24);
-    this.height = between(Math.min(340 / m, this.width * 1.6), 5, 24);
+    const [least, most] = part < 1 ? [1, 24 * part] : [5, 24];
+    this.width = between(((Math.min(room, half) - MARGIN) / n) * part, least, most);
+    this.height = between(Math.min((340 * part) / m, this.width * 1.6), least, most);
     this.width = Math.min(this.width, this.height * 2);
-    if (this.hasNumbers) [this.width, this.height] = [this.numbered * scale, ROW * scale];
+    if (this.hasNumbers) [this.width, this.height] = [this.numbered * scale, ROW * scale * Math.max(part, 0.85)];
     this.#caption();
     this.sheet.style.width = `${MARGIN + n * this.width + 2}px`;
     this.sheet.style.height = `${MARGIN + m * this.height + 2}px`;

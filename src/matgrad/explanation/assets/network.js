@@ -91,13 +91,6 @@ function showNetwork(current) {
   reveal($("steps"), button);
 }
 
-// the list of equations is as high as the window leaves it
-function fitList() {
-  const [main, foot] = ["main", ".foot"].map((x) => document.querySelector(x));
-  $("steps").style.setProperty("--around", `${main.offsetTop + foot.offsetHeight}px`);
-  reveal($("steps"), $("steps").querySelector("[aria-current]"));
-}
-
 // scroll a box, and nothing else, so far that something in it is seen
 function reveal(box, item) {
   const [outer, inner] = [box, item].map((x) => x.getBoundingClientRect());

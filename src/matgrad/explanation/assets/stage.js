@@ -4,6 +4,7 @@ const PALETTE = 6; // classes c1 … c6 of operands; the result is c0
 const LARGE = 1.25; // of matrices that fit in one line
 const GAP = 30; // pixels between matrices
 const TALLEST = 12; // rem of an equation of several lines
+const SMALLER = [0.8, 0.65, 0.5, 0.4, 0.3, 0.2]; // parts of the size of heat maps that are tried so that all are seen
 
 let views = []; // of the result and of the operands
 let notation = null;
@@ -14,7 +15,7 @@ function showStage(current) {
   operands.forEach(({ value }, p) => colors.set(value, `c${(p % PALETTE) + 1}`));
   notation = new Notation(arithmetic, symbolOf, colors);
   views = [{ value: current.value, isTransposed: false }, ...operands].map((x) => viewOf(x, colors.get(x.value)));
-  $("matrices").replaceChildren(...views.map((x) => x.figure), $("panel"));
+  $("matrices").replaceChildren(...views.map((x) => x.figure));
   choose(current.value);
   showEquation(current, colors);
   layout();
@@ -160,9 +161,22 @@ function layout() {
   const unit = rootSize() / 16;
   for (const view of views) view.measure();
   const isNarrow = views.reduce((sum, x) => sum + x.widthOfNumbers(LARGE * unit) + GAP * unit, 0) > room;
-  $("matrices").classList.toggle("apart", isNarrow);
-  for (const view of views) view.layout(room, isNarrow ? unit : LARGE * unit);
-  highlight(...state.pinned, false);
+  const scales = isNarrow ? [unit] : [LARGE * unit, unit];
+  highlight(...state.pinned, false); // the arithmetic takes its height
+  fitArithmetic();
+  for (const [scale, part] of [...scales.map((x) => [x, 1]), ...SMALLER.map((x) => [unit, x])]) {
+    for (const view of views) view.layout(room, scale, part);
+    if ($("matrices").scrollHeight <= $("matrices").clientHeight + 1) break;
+  }
+}
+
+// make the arithmetic so small that its result is seen, if there is a limit to its height
+function fitArithmetic() {
+  const box = $("arithmetic");
+  for (const size of [1, 0.85, 0.72, 0.62]) {
+    box.style.fontSize = size < 1 ? `${size * 1.08}rem` : "";
+    if (box.scrollHeight <= box.clientHeight + 1) break;
+  }
 }
 
 // make an equation as large as it fits, down to a part of its size; what is still too wide can be scrolled

@@ -16,6 +16,15 @@ function toggleSteps() {
   showStage(steps[state.step]);
 }
 
+// the current equation alone, in large type
+const isPresented = () => document.documentElement.hasAttribute("data-presented");
+
+function togglePresentation() {
+  const isOn = document.documentElement.toggleAttribute("data-presented");
+  $("present").ariaPressed = `${isOn}`;
+  redraw();
+}
+
 // -- playing -----------------------------------------------------------------------------------
 let timer = null;
 
@@ -93,7 +102,7 @@ function toggleTheme() {
 }
 
 function redraw() {
-  fitList();
+  reveal($("steps"), $("steps").querySelector("[aria-current]"));
   layout();
   const ink = $("scale").getContext("2d");
   for (let x = 0; x < 160; x++) {
@@ -111,6 +120,8 @@ const KEYS = {
   p: play,
   s: () => takeSteps(1),
   d: toggleTheme,
+  f: togglePresentation,
+  Escape: () => isPresented() && togglePresentation(),
   o: toggleSteps,
 };
 const BUTTONS = {
@@ -122,6 +133,7 @@ const BUTTONS = {
   reset,
   theme: toggleTheme,
   open: toggleSteps,
+  present: togglePresentation,
 };
 
 function listen() {
@@ -134,7 +146,7 @@ function listen() {
     action();
   });
   new ResizeObserver(redraw).observe($("bar"));
-  addEventListener("resize", fitList);
+  addEventListener("resize", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.fonts.ready.then(redraw);
 }
