@@ -126,11 +126,13 @@ inline const std::int64_t* classes(const Safetensors& data, Index N, Index K) {
     return labels;
 }
 
-// Runs an example; an error is one line, and exit status 2.
+// Runs an example, or prints its help; an error is one line, and exit status 2.
 template <class Function>
-int run_example(Function function) {
+int run_example(int count, char** words, const char* usage, const char* help, Function function) {
+    for (int i = 1; i < count; ++i)
+        if (words[i] == std::string("--help") || words[i] == std::string("-h")) return std::printf("%s\n\n%s", usage, help), 0;
     try {
-        function();
+        function(count, words);
         return 0;
     } catch (const std::bad_alloc&) {
         std::fprintf(stderr, "error: not enough memory\n");

@@ -64,11 +64,17 @@ void predict_all(SavedProgram& saved, const Safetensors& data, const std::string
     std::printf("accuracy %.4f\n", static_cast<double>(correct) / static_cast<double>(N));
 }
 
+constexpr const char* kPredictUsage = "usage: predict PROGRAM DATA RESULT [--threads N]";
+constexpr const char* kPredictHelp =
+    "Writes the outputs Y, and the classes, of the examples X (N x D) in DATA to RESULT, by the feedforward in PROGRAM, of\n"
+    "`matgrad program --feedforward --save`. All three are safetensors files. With classes t (N) in DATA: the accuracy.\n\n"
+    "  --threads N   by default one for each core\n";
+
 }  // namespace
 
 void predict(int count, char** words) {
     const Arguments arguments(count, words, {{"--threads", all_threads()}});
-    if (arguments.files.size() != 3) throw std::invalid_argument("usage: predict PROGRAM DATA RESULT [--threads N]");
+    if (arguments.files.size() != 3) throw std::invalid_argument(kPredictUsage);
     check_result(arguments.files[2], {arguments.files[0], arguments.files[1]});
     SavedProgram saved(arguments.files[0], thread_pool(arguments));
     const Safetensors data = Safetensors::read(arguments.files[1]);
@@ -76,6 +82,4 @@ void predict(int count, char** words) {
     (is_single ? predict_all<float> : predict_all<double>)(saved, data, arguments.files[2]);
 }
 
-int main(int count, char** words) {
-    return run_example([&] { predict(count, words); });
-}
+int main(int count, char** words) { return run_example(count, words, kPredictUsage, kPredictHelp, predict); }

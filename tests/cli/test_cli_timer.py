@@ -81,3 +81,19 @@ def test_the_table_is_printed_before_the_last_line(kind: str):
 def test_the_gradient_check_is_not_counted():
     rows = timer("--timer", "full", "--gradient-step", 1e-5, "--eager")
     assert all(row["calls"] == 6 for row in rows)
+
+
+def test_a_trace_has_each_equation_in_its_phase(folder):
+    """In Chrome's format: complete events, in microseconds, those of equations within those of phases."""
+    rows = timer("--timer", "full", "--trace", "trace.json")
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    assert {(event["ph"], event["pid"], event["tid"]) for event in events} == {("X", 1, 1)}
+    own = [event for event in events if "args" in event]
+    seconds = {f"layer {row['layer']} {row['equation']}".removeprefix("layer None "): row["seconds"] for row in rows}
+    assert [event["name"] for event in own] == [name for name in seconds if name not in PHASES[4:]]
+    for before, event in zip([{"ts": 0, "dur": 0}, *own], own, strict=False):
+        assert event["ts"] == pytest.approx(before["ts"] + before["dur"])
+        assert event["dur"] == pytest.approx(1e6 * seconds[event["name"]] / 6)
+    phases = [event for event in events if "args" not in event]
+    assert [event["name"] for event in phases] == PHASES[:4]
+    assert sum(event["dur"] for event in phases) == pytest.approx(sum(event["dur"] for event in own))

@@ -34,7 +34,7 @@ from matgrad.program.passes import Equality, Shares, proved
 from matgrad.program.rules import optimized, with_separate_exchange
 from matgrad.program.schedule import executable, traffic
 from matgrad.program.sharding import AXES, data_parallel, sharded, shared_optimizer, with_optimizers
-from matgrad.program.text import Printer, program_latex
+from matgrad.program.text import Printer, fused, program_latex
 from matgrad.storage.golden import save_golden
 from matgrad.storage.programs import save_program
 
@@ -85,13 +85,15 @@ def program(as_json: bool, save: Path | None, values: Path | None, latex: Path |
     if not options["feedforward"]:
         loss = chosen_loss(options, M)
         M.information = {**M.information, "loss": loss.specification()}
-    result = M.program(
+    result = recorded = M.program(
         feedforward=options["feedforward"],
         loss=loss,
         batch_size=options["batch_size"],
         clip_norm=options["clip"],
-        fused=not options["as_recorded"] and P is None and not options["is_proved"],
+        fused=False,
     )
+    if is_fused := not options["as_recorded"] and P is None and not options["is_proved"]:
+        result = optimized(recorded)
     messages: list[dict[str, Any]] = []
     equality, shares = Equality(), Shares()
     if P is not None:
@@ -108,6 +110,8 @@ def program(as_json: bool, save: Path | None, values: Path | None, latex: Path |
         echo_json(as_dictionary(with_separate_exchange(result)) | ({} if P is None else {"messages": messages}))
     elif latex != STANDARD_OUTPUT:
         echo(result.text(is_opened=options["is_opened"]))
+        if is_fused and (parts := fused(recorded, result)):
+            echo("\nfused: " + "; ".join(f"{name} in {', '.join(of)}" for name, of in parts.items()))
         if P is not None:
             n, N = result.inputs["T"].shape[0], options["batch_size"]
             total = sum(message["bytes"] for message in messages)

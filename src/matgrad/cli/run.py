@@ -136,7 +136,7 @@ class TrainingRun(mg.Callback):
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:
         """Train, measure, write what was asked for, and print the last line."""
-        started, is_timed = time.time(), self.options["timer"] != "disabled"
+        started, is_timed = time.time(), self.options["timer"] != "disabled" or self.options["trace"]
         try:
             say = self._note if self.report.silent else self.report.say
             with mg.profile(self.M) if is_timed else nullcontext() as self.profile, warnings_to(say):
@@ -255,7 +255,7 @@ class TrainingRun(mg.Callback):
             say(f"kept the model of epoch {stopping.best_epoch}, with validation loss {stopping.best:.4f}")
         if self.M.device not in (None, "cpu"):  # where compiling takes long
             say(f"compiling took {run.history.compilation_seconds:.2f} of the train seconds")
-        if self.profile is not None:
+        if self.profile is not None and self.options["timer"] != "disabled":
             say(self.profile.text(self.options["timer"]))
 
     # -- what is written ----------------------------------------------------------------------
@@ -271,6 +271,8 @@ class TrainingRun(mg.Callback):
                 folder.mkdir(exist_ok=True)
             files += [(folder / "model.npz", save), (folder / "run.json", lambda path: write_json(path, record))]
         files.append((options["save_dataset"], partial(datasets.save_npz, self.data)))
+        if self.profile is not None:
+            files.append((options["trace"], partial(write_json, value=self.profile.trace())))
         problems = [write_or_rescue(path, write) for path, write in files if path is not None]
         if self.checkpoints is not None and self.checkpoints.failure is not None:
             problems.append(f"the last checkpoint could not be written: {self.checkpoints.failure}")

@@ -119,6 +119,7 @@ class RankedCommand(Command):
 @option("Output", "--json", "as_json", is_flag=True, help="Print only the record of the run, as JSON.")
 @option("Output", "--statistics", type=STATISTICS, help="Of each epoch; costs: FLOPs, memory.  [default: loss]")
 @option("Output", "--timer", type=TIMER, default="disabled", help="Time the parts of a step, or each equation.")
+@option("Output", "--trace", hidden=True, type=WRITES, metavar="FILE", help="Write the mean step for Perfetto.")
 @option("Output", "--gradient-step", hidden=True, type=POSITIVE, metavar="H", help="Check gradients by differences.")
 @option("Output", "--show", metavar="LIST", help="Print matrices: parameters, batches, precision=6, edgeitems=5.")
 @shared.machine_options
@@ -132,6 +133,6 @@ def train(**options: Any) -> None:
     is the test accuracy or, for a regression, the root mean squared error, in the units of the data.
 
     Rare options, also for the configuration file: --per-step, --no-shuffle, --normalize-targets, --save-dataset,
-    --gradient-step, --matmul, --eager.
+    --trace, --gradient-step, --matmul, --eager.
     """
     TrainingRun(options).run()

@@ -19,7 +19,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -180,6 +180,18 @@ class Profile:
         if self.is_forced:
             notes.append(f"{self.M.backend.name} ran the equations one by one: its compiled step cannot be timed")
         return "\n".join([*table(rows), *notes])
+
+    def trace(self) -> dict[str, Any]:
+        """The mean step as a trace that Perfetto and Chrome show: each segment in its phase, one after the other."""
+        phases, events, ends = self.phases(), list[dict[str, Any]](), dict[str, tuple[float, float]]()
+        start = 0.0
+        for row in self.rows()[:-1]:
+            if (phase := phases[row.name]) != COMPILATION:
+                end = start + 1e6 * row.seconds / self.batches  # in microseconds
+                events.append({"name": row.name, "ts": start, "dur": end - start, "args": asdict(row)})
+                ends[phase], start = (ends.get(phase, (start,))[0], end), end
+        events += [{"name": phase, "ts": a, "dur": b - a} for phase, (a, b) in ends.items()]
+        return {"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "cat": "step"} | event for event in events]}
 
     def _row(self, segment: str) -> Row:
         """The row of a segment, such as ``layer 1 ActivationLayer.DW``."""

@@ -258,6 +258,19 @@ def state_name(name: str) -> str:
     return f"{parameter}{layer}{rest}"
 
 
+def fused(before: Program, after: Program) -> dict[str, list[str]]:
+    """The values with a name that a program has and another computes as a part of these, such as DW1 of W1.delta'."""
+    printer, kept = Printer(before), {name.rstrip("ᵀ") for name in Printer(after).names.values()}
+    parts: dict[Value, list[str]] = {}
+    for value in reversed(before.values):  # readers before what they read
+        name = printer.names.get(value, "")
+        own = [name] if name in kept else parts.get(value, [])
+        for x in value.operands:
+            parts[x] = [*dict.fromkeys([*parts.get(x, []), *own])]
+    found = {printer.names.get(x, ""): parts.get(x, []) for x in before.instructions if x.name}
+    return {name: of for name, of in found.items() if name and name not in kept}
+
+
 # -- LaTeX -------------------------------------------------------------------------------------
 
 
