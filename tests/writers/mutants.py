@@ -23,8 +23,8 @@ import torch
 import torch_cases
 
 import matgrad as mg
-from matgrad.writers.proving import code_of
 from matgrad.writers.specifications import specification
+from matgrad.writers.subjects import code_of
 
 
 def is_own(f: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,6 +16,10 @@ from mutants import SUBJECTS, is_right, mutants
 from torch_cases import RIGHT, WRONG
 
 import matgrad as mg
+from matgrad.index_notation.expressions import Entry, is_equal
+from matgrad.index_notation.indices import index
+from matgrad.index_notation.values import evaluate
+from matgrad.writers.hypotheses import SumIs, Symmetric
 from matgrad.writers.specifications import argument, specification
 
 MISSING = {  # of each wrong function, a part of what the verdict says
@@ -275,6 +280,23 @@ class Projected(torch.autograd.Function):
     def backward(ctx, g, h):
         x, q, s = ctx.saved_tensors
         return g @ q.t() + h[:, None] * (x @ s), None, None
+
+
+def test_what_obeys_a_hypothesis_has_a_form():
+    """Of any u and A, in numbers: u / Σ u sums to 1, and (A + Aᵀ) / 2 is symmetric."""
+    d = Entry("t", [index("i", "N"), index("k", "K")]), Entry("s", [index("i", "N"), index("j", "N")])
+    values, sizes = {"t'": np.random.rand(3, 4), "s'": np.random.rand(3, 3)}, {"N": 3, "K": 4}
+    t, s = (
+        evaluate(rule.free(x), x.indices, values, sizes)
+        for rule, x in zip((SumIs("t", "K", Fraction(2)), Symmetric("s")), d, strict=True)
+    )
+    np.testing.assert_allclose(t.sum(1), 2)
+    np.testing.assert_allclose(t / t.max(1, keepdims=True), values["t'"] / values["t'"].max(1, keepdims=True))
+    np.testing.assert_allclose(s, (values["s'"] + values["s'"].T) / 2)
+    function, _ = WRONG["SoftCrossEntropyMissingFactor"]
+    (found,) = mg.prove(function, z="N K", t="N K, Σ_K = 1").entries()
+    own = [Entry("z", found.entry.indices)]
+    assert is_equal(found.value.derivative(own[0]), found.returned)  # without the hypothesis
 
 
 def test_orthogonal_and_symmetric_matrices():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -114,7 +114,7 @@ class Shown:
     """Forms of gradients with the names of the code; what is not equal to them in numbers is not shown."""
 
     def __init__(self, samples: Samples) -> None:
-        proof = samples.proof
+        self.proof = proof = samples.proof
         model, gs, self.symbols = proof.model, proof.gs, proof.symbols
         self.definitions = definitions(model, {*self.symbols, *(g_name(g) for g in gs)})
         run = model.cut()
@@ -161,8 +161,25 @@ class Shown:
         missing = self.difference(n, key, returned, true)
         return shown, missing, shortest(texts.short(true, self.definitions), shown + missing)
 
-    def steps(self, returned: Mapping[str, Tensor]) -> list[Step]:
+    def wrong(self, n: str, key: Key, returned: Expression, true: Expression) -> list[str | Formula]:
+        """What is missing in a gradient that is wrong, and the line that computes it."""
+        place = self.proof.model.lines.get(n)
+        forms, is_factor = self.forms(n, key, returned, true), texts.ratio(returned, true) is not None
+        lines = texts.difference(n, key, self.symbols[n], forms, is_factor)
+        return [*lines, *([f"    in {texts.source(*place)}"] if place else [])]
+
+    def formulas(self) -> list[Formula]:
+        """The gradients that are proved."""
+        found = []
+        for n, d in self.proof.compared.items():
+            for key in keys(d.true.dims) if not d.unequal else []:
+                left = texts.derivative(n, key, texts.letters(d.true))
+                found.append(texts.equation(left, self.returned(n, key, d.returned.data[key]), d.true))
+        return found
+
+    def steps(self) -> list[Step]:
         """The derivation of gradients, and what code returns for each."""
+        returned = {n: d.returned for n, d in self.proof.compared.items()}
         count = len(self.derivation.outputs)
         steps = self.derivation.forward(["y"] if count == 1 else [f"y{i}" for i in range(1, count + 1)])
         for n, d in returned.items():

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from matgrad.index_notation.expressions import Entry, Expression, Factor, Index, Rule, delta, of
-from matgrad.index_notation.sums import Sum, summed_over
+from matgrad.index_notation.sums import Sum, summed, summed_over
 from matgrad.writers.sizes import UnsupportedError
 from matgrad.writers.slots import counted
 
@@ -28,6 +28,10 @@ class Hypothesis(ABC):
     @abstractmethod
     def of(self, f: Factor) -> Expression | None:
         """What a factor is by it, if it says something of it."""
+
+    def free(self, f: Factor) -> Expression | None:
+        """What an entry is in terms of those of any matrix, if all that obey it are of that form."""
+        return None
 
 
 class SumIs(Hypothesis):
@@ -52,6 +56,15 @@ class SumIs(Hypothesis):
                     return summed_over(bound - {k}, others)
         return None
 
+    def free(self, f: Factor) -> Expression | None:
+        """t_ik = u_ik / Σ_l u_il, where u may be t itself"""
+        own = [i for i in f.indices if i.size == self.size] if isinstance(f, Entry) and f.name == self.name else []
+        if not isinstance(f, Entry) or len(own) != 1:
+            return None
+        u = Entry(f"{f.name}'", f.indices, is_positive=f.is_positive)
+        total = summed(lambda l: of(u.at(*(l if i == own[0] else i for i in f.indices))), self.size)
+        return of(u).scaled(self.value) / total
+
 
 class Symmetric(Hypothesis):
     """S = Sᵀ: S is (A + Aᵀ) / 2 for some matrix A."""
@@ -69,6 +82,8 @@ class Symmetric(Hypothesis):
         *first, i, j = f.indices
         pairs = ([*first, i, j], [*first, j, i])
         return (of(Entry(f"{f.name}'", pairs[0])) + of(Entry(f"{f.name}'", pairs[1]))).scaled(Fraction(1, 2))
+
+    free = of  # all are of this form
 
 
 class Orthonormal(Hypothesis):

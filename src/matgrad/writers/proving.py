@@ -6,7 +6,6 @@ import contextlib
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -24,15 +23,15 @@ from matgrad.writers.explaining import Shown
 from matgrad.writers.hypotheses import Hypothesis, SumIs, hypotheses, under
 from matgrad.writers.kernels import kernels_replaced, tested
 from matgrad.writers.kinks import conventions
-from matgrad.writers.repairs import Repair
+from matgrad.writers.repairs import repaired
 from matgrad.writers.samples import Samples
 from matgrad.writers.sizes import QUESTIONS, DivisionError, OrderError, ShapeError, UnsupportedError
 from matgrad.writers.slots import Key, indices, keys
 from matgrad.writers.specifications import Specification, specification
-from matgrad.writers.subjects import MISSING, Code, RefutedError
+from matgrad.writers.subjects import MISSING, Code, RefutedError, code_of
 from matgrad.writers.tensors import Tensor, gradient, summed_to, symbols
 from matgrad.writers.trust import Trust
-from matgrad.writers.verdicts import Formula, Gradient, Place, Verdict
+from matgrad.writers.verdicts import Gradient, Place, Verdict
 
 # what code raises where it is wrong, or where symbols cannot stand for numbers
 MOST_DIVISIONS = 3  # of sizes, for one function
@@ -105,25 +104,6 @@ def reason(error: Exception) -> tuple[str, str]:
         case UnfollowedError():
             return "undecided", str(error)
     return "refused", f"the code raises {type(error).__name__}: {error}{texts.place_of(error)}"
-
-
-def code_of(function: Any, backward: Callable[..., Any] | None) -> Code:
-    """The code of an object, by the framework that it is of, which alone is imported."""
-    if isinstance(function, str):
-        from matgrad.writers.typed_code import TypedCode
-
-        return TypedCode(function)
-    cls = function if isinstance(function, type) else type(function)
-    modules = {c.__module__.partition(".")[0] for c in cls.__mro__}
-    space = getattr(function, "__globals__", {}).values()
-    used = {getattr(x, "__name__", "").partition(".")[0] for x in space if isinstance(x, type(traceback))}
-    if modules & {"jax", "jaxlib"} or (not modules & {"torch"} and "jax" in used and "torch" not in used):
-        from matgrad.writers.jax_code import jax_code
-
-        return jax_code(function, backward)
-    from matgrad.writers.torch_code import torch_code
-
-    return torch_code(function, backward)
 
 
 @contextlib.contextmanager
@@ -272,19 +252,9 @@ class Proof:
             return self._by_numbers(samples, "undecided", *samples.problems)
         self._decide(samples)
         if self.repairs:
-            self._write(samples)
-
-    def _write(self, samples: Samples) -> None:
-        """The gradients, and their derivation."""
-        shown = Shown(samples)
-        for n, found in self.compared.items():
-            for key in keys(found.true.dims) if not found.unequal else []:
-                left = texts.derivative(n, key, texts.letters(found.true))
-                self.verdict.formulas.append(
-                    texts.equation(left, shown.returned(n, key, found.returned.data[key]), found.true)
-                )
-        if self.explains:
-            self.verdict.steps = shown.steps({n: found.returned for n, found in self.compared.items()})
+            shown = Shown(samples)
+            self.verdict.formulas = shown.formulas()
+            self.verdict.steps = shown.steps() if self.explains else []
 
     def _compare(self) -> None:
         """The forms of gradients; equal ones need no more."""
@@ -319,7 +289,7 @@ class Proof:
             found = next((x for seed in range(2) if (x := samples.refutation(seed, self.wrt))), [])
         self.verdict.witness = next(iter(samples.witnesses.values()), None)
         if found:
-            found += self._repair(samples, {n: None for n in self.wrt if self.returned.get(n, ()) is not None})
+            found += repaired(samples, {n: None for n in self.wrt if self.returned.get(n, ()) is not None})
         wrong = "surrogate" if self.surrogate else "refuted"
         self.end(wrong if found else verdict, *lines, *found)
 
@@ -335,7 +305,8 @@ class Proof:
                         f"∂/∂{n}: equal up to the rounding of a constant: {texts.shorten(texts.text(difference), 120)}"
                     )
                 elif n in samples.witnesses:
-                    lines += self._explain(n, key, found, Shown(samples))
+                    self.verdict.place = self.verdict.place or self.model.lines.get(n)
+                    lines += Shown(samples).wrong(n, key, found.returned.data[key], found.true.data[key])
                     wrong[n] = texts.ratio(found.returned.data[key], found.true.data[key])
                 else:
                     unknown = True
@@ -345,7 +316,7 @@ class Proof:
         if wrong:
             self.verdict.witness = samples.witness()
             lines.append(f"for example, with {self.verdict.witness}")
-            lines += self._repair(samples, wrong)
+            lines += repaired(samples, wrong)
             return self.end("surrogate" if self.surrogate else "refuted", *self._suggestion(samples))
         if unknown:
             return self.end("undecided", "perhaps a rule is missing, or a hypothesis")
@@ -374,47 +345,15 @@ class Proof:
         for n, compared in self.compared.items():
             for key, symbol in self.symbols[n].data.items():
                 (entry,) = symbol.factors()
-                found.append(Gradient(entry, value, compared.returned.data[key]))
+                free = [rule.free for rule in self.rules]
+                found.append(Gradient(entry, under(free, value), under(free, compared.returned.data[key])))
         return found
 
-    def _explain(self, n: str, key: Key, found: Compared, shown: Shown) -> list[str | Formula]:
-        """What is wrong with a gradient."""
-        place = self.model.lines.get(n)
-        self.verdict.place = self.verdict.place or place
-        where = [f"    in {texts.source(*place)}"] if place else []
-        forms = shown.forms(n, key, found.returned.data[key], found.true.data[key])
-        is_factor = texts.ratio(found.returned.data[key], found.true.data[key]) is not None
-        return [*texts.difference(n, key, found.true, forms, is_factor), *where]
-
-    def _repair(self, samples: Samples, wrong: Mapping[str, Expression | None]) -> list[str]:
-        """Lines of code with which gradients are right, of all that are wrong or of each; a factor may be known."""
-        if self.error or self.surrogate or not self.repairs or self.code.backward_at is None:
-            return []
-        try:
-            repair = Repair(self.code)
-        except (OSError, TypeError, ValueError, SyntaxError):  # its source cannot be read
-            return []
-        tensors = {n: x for n, x in self.symbols.items() if isinstance(x, Tensor)}
-        right, variables = list[str](), {**tensors, **self.model.names}
-        groups = [[*wrong], *([n] for n in wrong if len(wrong) > 1)]
-        for names in groups:
-            factors = [wrong[n] for n in names]
-            hint = repair.factor(factors[0], variables) if factors.count(factors[0]) == len(factors) else None
-            if repair.finds(names, hint, samples.agreeing(names), self._proves(names), self.code.edits // len(groups)):
-                right += names
-                if len(names) == len(wrong):
-                    break
-        if len(repair.statements) < 2 or self._proves(right)(repair.changed()):
-            self.verdict.suggestions = repair.lines
-        return [f"right, and proved: {line}" for line in self.verdict.suggestions]
-
-    def _proves(self, names: Sequence[str]) -> Callable[[Code], bool]:
-        def proves(code: Code) -> bool:
-            proof = Proof(code, self.shapes, names, self.divisions, repairs=False)
-            proof.try_to_run(0)
-            return proof.verdict.verdict == "proved"
-
-        return proves
+    def proves(self, code: Code, names: Sequence[str]) -> bool:
+        """Whether other code for the same function is proved to compute these gradients."""
+        proof = Proof(code, self.shapes, names, self.divisions, repairs=False)
+        proof.try_to_run(0)
+        return proof.verdict.verdict == "proved"
 
     def _suggestion(self, samples: Samples) -> list[str]:
         """A hypothesis that would make it right: that an argument without gradients sums to 1."""

@@ -8,11 +8,13 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from matgrad.index_notation.expressions import Expression, Factor
+from matgrad.writers.samples import Samples
 from matgrad.writers.sizes import Atoms, Size
 from matgrad.writers.subjects import Code
 from matgrad.writers.tensors import Tensor
@@ -145,6 +147,31 @@ class Repair:
         """file:line: the statement, of those that are changed."""
         place = f"{Path(self.file).name}:"
         return [f"{place}{self.start + n - 1}: {written(x)}" for n, x in sorted(self.statements.items())]
+
+
+def repaired(samples: Samples, wrong: Mapping[str, Expression | None]) -> list[str]:
+    """Lines of code with which gradients are right, of all that are wrong or of each; a factor may be known."""
+    proof = samples.proof
+    if proof.error or proof.surrogate or not proof.repairs or proof.code.backward_at is None:
+        return []
+    try:
+        repair = Repair(proof.code)
+    except (OSError, TypeError, ValueError, SyntaxError):  # its source cannot be read
+        return []
+    tensors = {n: x for n, x in proof.symbols.items() if isinstance(x, Tensor)}
+    right, variables = list[str](), {**tensors, **proof.model.names}
+    groups = [[*wrong], *([n] for n in wrong if len(wrong) > 1)]
+    for names in groups:
+        factors = [wrong[n] for n in names]
+        hint = repair.factor(factors[0], variables) if factors.count(factors[0]) == len(factors) else None
+        proves, most = partial(proof.proves, names=names), proof.code.edits // len(groups)
+        if repair.finds(names, hint, samples.agreeing(names), proves, most):
+            right += names
+            if len(names) == len(wrong):
+                break
+    if len(repair.statements) < 2 or proof.proves(repair.changed(), right):
+        proof.verdict.suggestions = repair.lines
+    return [f"right, and proved: {line}" for line in proof.verdict.suggestions]
 
 
 def size_entry(dim: Atoms) -> Factor | None:

@@ -8,6 +8,7 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any, ClassVar, Self
 
 MISSING = inspect.Parameter.empty
@@ -131,3 +132,22 @@ class Context:
         """All gradients are given here."""
 
     saved_variables = property(lambda self: self.saved_tensors)
+
+
+def code_of(function: Any, backward: Callable[..., Any] | None) -> Code:
+    """The code of an object, by the framework that it is of, which alone is imported."""
+    if isinstance(function, str):
+        from matgrad.writers.typed_code import TypedCode
+
+        return TypedCode(function)
+    cls = function if isinstance(function, type) else type(function)
+    modules = {c.__module__.partition(".")[0] for c in cls.__mro__}
+    space = getattr(function, "__globals__", {}).values()
+    used = {getattr(x, "__name__", "").partition(".")[0] for x in space if isinstance(x, ModuleType)}
+    if modules & {"jax", "jaxlib"} or (not modules & {"torch"} and "jax" in used and "torch" not in used):
+        from matgrad.writers.jax_code import jax_code
+
+        return jax_code(function, backward)
+    from matgrad.writers.torch_code import torch_code
+
+    return torch_code(function, backward)
