@@ -29,6 +29,7 @@ from matgrad.index_notation.expressions import (
     written_terms,
 )
 from matgrad.index_notation.functions import Applied, Maximum, arbitrary, cos, erf, exp, log, maximum, sin, sqrt
+from matgrad.index_notation.indices import Last, Shifted
 from matgrad.index_notation.powers import PI, Base, Constant, power
 from matgrad.index_notation.sums import Sum, summed_over
 
@@ -284,7 +285,7 @@ def _factor(f: Factor) -> Term:
 
 
 def _checked(i: Index) -> Index:
-    if isinstance(i, Label | Reversed):
+    if isinstance(i, Label | Last | Reversed | Shifted):
         raise NotPrintableError(f"the index {i.name}, which depends on others")
     return i
 

@@ -14,13 +14,29 @@ from matgrad.index_notation.expressions import (
     Expression,
     Factor,
     Powers,
+    UndefinedError,
     delta,
     monomial_key,
     monomial_shape,
     of,
     product,
+    total,
 )
-from matgrad.index_notation.indices import Colors, Index, Indices, Reversed, checked_name, color, is_new, opposite
+from matgrad.index_notation.indices import (
+    Colors,
+    Index,
+    Indices,
+    Last,
+    Reversed,
+    Shifted,
+    apart,
+    checked_name,
+    color,
+    is_new,
+    opposite,
+    shifted,
+    unshifted,
+)
 from matgrad.index_notation.positions import Position, least
 
 
@@ -193,7 +209,34 @@ def order(i: Index, j: Index, d: int) -> Expression:
         return ONE if d <= 0 else ZERO
     if d < 1:
         return ONE - order(j, i, 1 - d)
+    if any(isinstance(k, Shifted | Last) for k in (i, j)):
+        if i.size != j.size:
+            raise UndefinedError("an order of neighbours of other sizes")
+        return _order_after(i, j, d) if isinstance(i, Shifted | Last) else _order_after(opposite(j), opposite(i), d)
     is_reversed = isinstance(i, Reversed), isinstance(j, Reversed)
     if i.size == j.size and (is_reversed == (True, True) or (any(is_reversed) and opposite(j) < i)):
         i, j = opposite(j), opposite(i)
     return of(Order(i, j, d))
+
+
+def _order_after(i: Index, j: Index, d: int) -> Expression:
+    """[j - i ≥ d], for i = k + p in a circle: it is [j - k ≥ d + p] but where i is among the first or last ones."""
+    k, p = unshifted(i)
+    apart(i.size, abs(p) + d)
+
+    def from_first(c: int) -> Expression:
+        """[j ≥ c]"""
+        return ONE - total(delta(j, shifted(Last(j.size), s)) for s in range(1, c))
+
+    def from_last(c: int) -> Expression:
+        """[j ≥ N - c]"""
+        return total(delta(j, shifted(Last(j.size), -s)) for s in range(c + 1))
+
+    if isinstance(k, Last):
+        return from_first(p + d) if p > 0 else from_last(-p - d)
+    if p > 0:
+        ends = (delta(k, shifted(Last(k.size), r - p)) * from_first(d + r) for r in range(1, p + 1))
+        return order(k, j, d + p) + total(ends)
+    firsts = [delta(k, shifted(Last(k.size), r)) for r in range(1, 1 - p)]
+    ends = (first * from_last(-p - r - d) for r, first in enumerate(firsts, 1))
+    return order(k, j, d + p) * (1 - total(firsts)) + total(ends)

@@ -27,9 +27,13 @@ from matgrad.index_notation.indices import (
     Indices,
     Label,
     Reversed,
+    apart,
+    bare,
     checked_name,
     color,
     opposite,
+    shifted,
+    unshifted,
 )
 
 NOT = Fraction(0)  # the exponent of what is not a factor
@@ -457,7 +461,10 @@ class Delta(Condition):
 
     def solved(self, among: Container[Index]) -> Indices | None:
         """What one of these indices, which may be i or j, is where the condition holds: the other one."""
-        for k, other in ((self.j, self.i), (self.i, self.j)):
+        pairs = [(self.j, self.i), (self.i, self.j)]
+        for k, other in pairs if bare(self.i) < bare(self.j) else pairs[::-1]:  # the greater one, for one order of all
+            k, d = unshifted(k)
+            other = shifted(other, -d)
             if isinstance(k, Reversed):  # i = N + 1 - j
                 k, other = opposite(k), opposite(other)
             if k in among and k not in other.free:
@@ -486,9 +493,16 @@ def delta(i: Index, j: Index) -> Expression:
 
 
 def _delta(i: Index, j: Index) -> Expression:
-    """[i=j]; if one of them is reversed, it is the greater one."""
+    """[i=j]; if one of them is reversed, it is the greater one, and if one is shifted, it is the smaller one."""
+    j, d = unshifted(j)
+    i, d = unshifted(shifted(i, -d))
     if isinstance(j, Reversed):
-        i, j = opposite(i), opposite(j)
+        (i, e), j = unshifted(opposite(i)), opposite(j)
+        d = e - d
     if isinstance(i, Reversed) and opposite(i) < j:
-        i, j = opposite(j), opposite(i)
-    return of(Delta(i, j))
+        (i, e), j = unshifted(opposite(j)), opposite(i)
+        d += e
+    if i == j:
+        apart(i.size, d)
+        return as_expression(int(not d))
+    return of(Delta(shifted(i, d), j) if i < j else Delta(shifted(j, -d), i))

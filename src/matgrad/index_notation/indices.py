@@ -1,9 +1,10 @@
-"""Indices i that run over 1, …, N: those with names, pairs of them, labels t_i, and opposites N + 1 - i."""
+"""Indices i that run over 1, …, N: those with names, pairs, labels t_i, opposites N + 1 - i, neighbours i + 1."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from itertools import count
 from typing import NamedTuple
 
@@ -93,9 +94,84 @@ class Reversed(Index):
         return opposite(self.inner.at(indices))
 
 
+class Last(Index):
+    """N, the last value of indices of size N."""
+
+    def __new__(cls, size: str) -> Last:
+        """The last value of a size."""
+        return super().__new__(cls, "last", size)
+
+    @property
+    def parts(self) -> tuple[Index, ...]:
+        """Itself."""
+        return (self,)
+
+    @property
+    def free(self) -> frozenset[Index]:
+        """Nothing."""
+        return frozenset()
+
+
+class Shifted(Index):
+    """i + d in a circle, where 1 comes after N, for an integer d other than 0."""
+
+    inner: Index
+    by: int
+
+    def __new__(cls, i: Index, d: int) -> Shifted:
+        """The index d places after i."""
+        self = super().__new__(cls, f"{i.name}+{d}", i.size)
+        self.inner, self.by = i, d
+        return self
+
+    @property
+    def parts(self) -> tuple[Index, ...]:
+        """Itself."""
+        return (self,)
+
+    @property
+    def free(self) -> frozenset[Index]:
+        """The indices that it depends on."""
+        return self.inner.free
+
+    def at(self, indices: Indices) -> Index:
+        """The index d places after what is put for i."""
+        return shifted(self.inner.at(indices), self.by)
+
+
+def shifted(i: Index, d: int) -> Index:
+    """i + d in a circle"""
+    inner, by = unshifted(i)
+    return Shifted(inner, by + d) if by + d else inner
+
+
+def unshifted(i: Index) -> tuple[Index, int]:
+    """k and d, for k + d"""
+    return (i.inner, i.by) if isinstance(i, Shifted) else (i, 0)
+
+
+def bare(i: Index) -> Index:
+    """k, for k + d or its opposite"""
+    inner = unshifted(i)[0]
+    return inner.inner if isinstance(inner, Reversed) else inner
+
+
 def opposite(i: Index) -> Index:
-    """N + 1 - i, of which the opposite is i"""
-    return i.inner if isinstance(i, Reversed) else Reversed(i)
+    """N + 1 - i, of which the opposite is i; that of i + d is the opposite of i, d places before it"""
+    inner, d = unshifted(i)
+    if isinstance(inner, Last):
+        return shifted(inner, 1 - d)
+    return shifted(inner.inner if isinstance(inner, Reversed) else Reversed(inner), -d)
+
+
+# the greatest d, by size N, for which i + d was taken to be different from i, as it is if N > d
+DISTANCES: ContextVar[dict[str, int] | None] = ContextVar("DISTANCES", default=None)
+
+
+def apart(size: str, d: int) -> None:
+    """Note that the size is more than d, or less than -d."""
+    if (found := DISTANCES.get()) is not None:
+        found[size] = max(found.get(size, 0), abs(d))
 
 
 FIRST = Index("1", "1")  # the only index of a size of 1, which is not written
@@ -145,4 +221,6 @@ def color(i: Index, colors: Colors) -> str:
         return f"{i.label}({','.join(color(k, colors) for k in i.arguments)}):{i.size}"
     if isinstance(i, Reversed):
         return f"-{color(i.inner, colors)}"
+    if isinstance(i, Shifted):
+        return f"{color(i.inner, colors)}+{i.by}"
     return colors.get(i) or f"{i.name}:{i.size}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from matgrad.index_notation.expressions import ZERO, Entry, Expression, Factor, as_expression, of, size, total
-from matgrad.index_notation.indices import Colors, Index, Indices, Reversed, color
+from matgrad.index_notation.expressions import ZERO, Entry, Expression, Factor, as_expression, delta, of, size, total
+from matgrad.index_notation.indices import Colors, Index, Indices, Last, Reversed, apart, color, shifted, unshifted
 
 
 class Position(Factor):
@@ -30,7 +30,15 @@ class Position(Factor):
 
 
 def position(i: Index) -> Expression:
-    """0, 1, …, N - 1; that of N + 1 - i is N - i."""
+    """0, 1, …, N - 1; that of N + 1 - i is N - i, and that of i + d is d more, or d - N more after the last one."""
+    inner, d = unshifted(i)
+    if d:
+        apart(i.size, d)
+        ends = (shifted(Last(i.size), -r if d > 0 else 1 + r) for r in range(abs(d)))
+        around = total(delta(inner, end) for end in ends) * size(i.size)
+        return position(inner) + d - (around if d > 0 else -around)
+    if isinstance(i, Last):
+        return size(i.size) - 1
     return size(i.size) - 1 - position(i.inner) if isinstance(i, Reversed) else of(Position(i))
 
 

@@ -7,6 +7,7 @@ with new indices.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import groupby, permutations
@@ -30,7 +31,7 @@ from matgrad.index_notation.expressions import (
     substituted,
     total,
 )
-from matgrad.index_notation.indices import Colors, Index, Indices, Reversed, new_index
+from matgrad.index_notation.indices import Colors, Index, Indices, Reversed, new_index, shifted
 from matgrad.index_notation.powers import Base
 
 Bound = frozenset[Index]  # the indices of a sum
@@ -105,6 +106,9 @@ def _closed_term(bound: Bound, m: Monomial) -> Expression:
             turned = substituted(m, {k: Reversed(k)})
             if _opposites(turned) < _opposites(Expression({m: Fraction(1)})):
                 return summed_over(bound, turned)
+    for k in bound:  # Σ_k e(k) = Σ_k e(k + d) in a circle
+        if d := _least_shift(k, monomial_key(m)):
+            return summed_over(bound, substituted(m, {k: shifted(k, -d)}))
     # the indices of denominators last: sums over the others may cancel against them
     last = bound & frozenset[Index]().union(*(f.free for f, _ in _denominators(m)))
     if last and last != bound:
@@ -112,6 +116,12 @@ def _closed_term(bound: Bound, m: Monomial) -> Expression:
         if [_denominators(n) for n in inner.terms] != [_denominators(m)]:
             return summed_over(last, inner)
     return _connected_sums(bound, m)
+
+
+def _least_shift(k: Index, key: str) -> int:
+    """The least d for which k + d is in a key."""
+    found = re.findall(rf"(?<![-\w.~]){re.escape(k.name)}(?:\+(-?\d+))?:", key)
+    return min((int(d or 0) for d in found), default=0)
 
 
 def _opposites(e: Expression) -> tuple[int, str]:

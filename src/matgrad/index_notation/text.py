@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -10,7 +11,7 @@ from matgrad.foundation.notation import function_symbol, parenthesized, symbol
 from matgrad.index_notation.conditions import Flag, Order, Step
 from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Monomial, is_natural, written_terms
 from matgrad.index_notation.functions import Applied, Maximum
-from matgrad.index_notation.indices import Index, Label, Reversed
+from matgrad.index_notation.indices import Index, Label, Last, Reversed, Shifted, shifted, unshifted
 from matgrad.index_notation.positions import Position
 from matgrad.index_notation.powers import Base
 from matgrad.index_notation.sums import Sum
@@ -62,6 +63,11 @@ class Text:
         def name(i: Index) -> str:
             if isinstance(i, Reversed):
                 return f"-{name(i.inner)}"
+            if isinstance(k := unshifted(i)[0], Last):
+                d = unshifted(i)[1]
+                return str(d) if d > 0 else f"{k.size}{d or ''}"
+            if isinstance(i, Shifted):
+                return f"{name(i.inner)}{i.by:+}"
             return self.entry(i.label, list(map(name, i.arguments))) if isinstance(i, Label) else names.get(i, i.name)
 
         match f:
@@ -72,7 +78,9 @@ class Text:
             case Order():
                 return self.condition(f"{name(f.i)}{f' + {f.d - 1}' if f.d > 1 else ''} < {name(f.j)}")
             case Delta():
-                return self.condition(f"{name(f.i)}={name(f.j)}")
+                (i, d), j = unshifted(f.i), f.j
+                i, j = (i, shifted(j, -d)) if isinstance(unshifted(j)[0], Last) else (f.i, j)
+                return self.condition(f"{name(i)}={name(j)}")
             case Step():
                 relation = self.at_least_zero if f.relation == "≥" else "{} > 0".format
                 return self.condition(relation(self.expression(f.argument, names)))
@@ -111,8 +119,10 @@ class Text:
         return str(p) if is_natural(p) else f"({p})"
 
     def entry(self, name: str, indices: list[str]) -> str:
-        """name_ij, or name_i,t_i if an index has indices itself"""
-        return name + ("_" + ("," if any("_" in i for i in indices) else "").join(indices) if indices else "")
+        """name_ij, or name_i,t_i if an index has indices itself, or is another one with a number"""
+        return name + (
+            "_" + ("," if any(is_numbered(i) or "_" in i for i in indices) else "").join(indices) if indices else ""
+        )
 
     def over(self, what: str, indices: Iterable[str], x: str) -> str:
         """Σ_k x, or max_k(x)"""
@@ -140,7 +150,7 @@ class Latex(Text):
         """x_{ij}, with the symbols of the paper."""
         of = symbol(name[1:]) if name[0] == "D" and len(name) > 1 else None
         tex = rf"\mathsf{{D}}{of}" if of and not name[1].islower() else symbol(name)
-        return tex + (f"_{{{''.join(indices)}}}" if indices else "")
+        return tex + (f"_{{{(',' if any(map(is_numbered, indices)) else '').join(indices)}}}" if indices else "")
 
     def applied(self, function: str, x: str) -> str:
         """f(x), and e^x."""
@@ -150,6 +160,11 @@ class Latex(Text):
         """A sum or a maximum."""
         operator = {"Σ": r"\sum", "max": r"\max"}[what]
         return f"{operator}_{{{''.join(indices)}}} {x}"
+
+
+def is_numbered(i: str) -> bool:
+    """Whether an index is written with a number, as k+1, T-1 or 1."""
+    return bool(re.search(r".[+-]\d+$|^\d", i))
 
 
 def _is_exponential(f: Factor) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from matgrad.index_notation.conditions import Flag, Order, Step
 from matgrad.index_notation.expressions import Condition, Delta, Entry, Expression, Factor, Monomial
 from matgrad.index_notation.functions import INFINITE, Applied, Maximum
-from matgrad.index_notation.indices import Index, Label, Reversed
+from matgrad.index_notation.indices import Index, Label, Last, Reversed, Shifted
 from matgrad.index_notation.positions import Position
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
@@ -86,6 +86,10 @@ class Values:
             return np.asarray(self.values[i.label])[tuple(self.index(k, axes) for k in i.arguments)]
         if isinstance(i, Reversed):
             return self.sizes[i.size] - 1 - self.index(i.inner, axes)
+        if isinstance(i, Shifted):
+            return (self.index(i.inner, axes) + i.by) % self.sizes[i.size]
+        if isinstance(i, Last):
+            return np.full([1] * len(axes), self.sizes[i.size] - 1)
         return np.arange(self.sizes[i.size]).reshape([-1 if axis == i else 1 for axis in axes])
 
     def entries(self, name: str, indices: Sequence[Index], axes: Axes) -> Array:

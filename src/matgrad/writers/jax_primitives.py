@@ -14,9 +14,10 @@ from matgrad.index_notation.expressions import ONE, Expression
 from matgrad.index_notation.indices import Index
 from matgrad.index_notation.positions import Position, position
 from matgrad.writers.contractions import einsum
+from matgrad.writers.joining import cat, stacked
 from matgrad.writers.labels import put, taken
-from matgrad.writers.operations import OPERATIONS, cat, cumsum, flip, squeezed, stacked
-from matgrad.writers.sizes import Atoms, DivisionError, Size, UnsupportedError, merged
+from matgrad.writers.operations import OPERATIONS, cumsum, flip, squeezed
+from matgrad.writers.sizes import Atoms, DivisionError, Size, UnsupportedError, atoms_of, merged
 from matgrad.writers.slots import axis, broadcast
 from matgrad.writers.tensors import Tensor, lift, positions
 from matgrad.writers.views import Part, selected, sliced
@@ -29,7 +30,10 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 def atoms(n: Any) -> Atoms:
     """The atoms of a size in a jaxpr: of 1, D, 2*D or H*K."""
-    words = re.sub(r"\s", "", str(n)).split("*")
+    text = re.sub(r"\s", "", str(n))
+    if match := re.fullmatch(r"([^\W\d]\w*)([+-]\d+)|([+-]?\d+)\+([^\W\d]\w*)", text):
+        return atoms_of(Size((match[1] or match[4],)) + int(match[2] or match[3]))
+    words = text.split("*")
     if not all(re.fullmatch(r"\w+(\^\d+)?", word) for word in words):
         raise UnsupportedError(f"a size {n}")
     pairs = (word.partition("^") for word in words)

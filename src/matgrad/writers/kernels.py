@@ -234,4 +234,4 @@ def tested(proof: Proof, kernels: Sequence[Tests]) -> None:
                 proof.verdict.lines.insert(0, kernel.lines[0])
                 proof.verdict.witness = kernel.difference.witness(kernel.name, arguments, gs)
                 proof.end("refuted")
-    proof.verdict.tested = [line for kernel in kernels if not kernel.difference for line in kernel.lines]
+    proof.verdict.tested += [line for kernel in kernels if not kernel.difference for line in kernel.lines]

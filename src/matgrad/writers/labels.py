@@ -9,7 +9,7 @@ from matgrad.index_notation.expressions import Expression, delta, multiplied
 from matgrad.index_notation.indices import Index, new_index, opposite
 from matgrad.index_notation.positions import Position, position
 from matgrad.index_notation.sums import summed_over
-from matgrad.writers.sizes import ShapeError, Size, UnsupportedError, shown
+from matgrad.writers.sizes import Less, ShapeError, Size, UnsupportedError, shown
 from matgrad.writers.slots import Key, atom, axis, broadcast, counted, index, keys, named
 from matgrad.writers.tensors import Tensor, lift
 
@@ -40,7 +40,7 @@ def one_hot(t: Tensor, number: Any = -1) -> Tensor:
 
 def _axis_index(x: Tensor, d: int) -> Index:
     """The index of a dimension that labels can stand for."""
-    if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str):
+    if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str) or isinstance(x.dims[d][0], Less):
         raise UnsupportedError(f"labels for a size {Size(x.dims[d])}")
     return index(x.dims, (len(x.dims) - 1 - d, 0))
 
@@ -81,7 +81,7 @@ def taken(x: Tensor, labels: Sequence[Tensor]) -> Tensor:
 def put(x: Tensor, labels: Sequence[Tensor], value: Tensor, is_sum: bool = False) -> Tensor:
     """x with x[t, …] = v, where a position is among the labels, so that no entry is put twice; or with x[t, …] += v"""
     dims, rest = broadcast(*(t.dims for t in labels)), x.dims[len(labels) :]
-    if counted(dims):
+    if counted(dims) or any(isinstance(a, Less) for dim in dims for a in dim):
         raise UnsupportedError(f"an assignment at labels {' and '.join(shown(t.dims) for t in labels)}")
     rows = {index((*dims, *rest), (d + len(rest), k)): new_index(str(atom(dims, (d, k)))) for d, k in named(dims)}
     own = {index(dims, s): i for s, i in zip(named(dims), rows.values(), strict=True)}

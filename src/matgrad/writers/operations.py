@@ -9,15 +9,15 @@ from typing import Any
 from matgrad.index_notation.conditions import order
 from matgrad.index_notation.expressions import Expression, multiplied
 from matgrad.index_notation.functions import exp, log, sqrt
-from matgrad.index_notation.indices import Index, new_index, opposite
+from matgrad.index_notation.indices import Index, new_index, opposite, shifted
 from matgrad.index_notation.sums import summed_over
 from matgrad.writers.contractions import diag, diagonal, einsum
 from matgrad.writers.functions import COMPARISONS, FUNCTIONS, by_sign, clamp, elementwise, gelu, softplus
+from matgrad.writers.joining import JOINING, cat, piece, stacked
 from matgrad.writers.labels import gather, index_add, one_hot, scattered, taken
-from matgrad.writers.sizes import Question, ShapeError, Size, UnsupportedError, asked, atoms_of, shown
+from matgrad.writers.sizes import Question, ShapeError, Size, UnsupportedError, asked, atoms_of, parted, shown
 from matgrad.writers.slots import axis, counted, flat, index
 from matgrad.writers.tensors import MINUS_INFINITY, Tensor, greatest, lift
-from matgrad.writers.views import Part
 
 SMALL = 1e-6  # an ε that only keeps from dividing by 0
 
@@ -61,10 +61,10 @@ def std_mean(x: Tensor, dim: Any = None, keepdim: bool = False, root: bool = Tru
 def product_of(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Π, of numbers that are counted, or exp(Σ log) of positive ones"""
 
-    def over(bound: list[Index], e: Expression) -> Expression:
+    def over(bound: list[Index], e: Expression, inside: Expression) -> Expression:
         if bound and not e.is_positive:
             raise UnsupportedError("a product over a named size of numbers that are not said to be positive")
-        return exp(summed_over(bound, log(e))) if bound else e
+        return exp(summed_over(bound, log(e) * inside)) if bound else e
 
     return x.reduced(dim, keepdim, multiplied, over)
 
@@ -96,10 +96,14 @@ def cumsum(x: Tensor, dim: int) -> Tensor:
 def flip(x: Tensor, *dims: Any) -> Tensor:
     """x_-i: the entries of dimensions in the other order"""
     for d in (axis(x.dims, d) for d in flat(dims)):
+        if (n := x.sizes[d].constant) is not None:
+            x = cat([piece(x, d, k, k + 1) for k in reversed(range(n))], d)
+            continue
         if len(x.dims[d]) != 1 or not isinstance(x.dims[d][0], str):
             raise UnsupportedError(f"the opposite order of a size {Size(x.dims[d])}")
         i = index(x.dims, (len(x.dims) - 1 - d, 0))
-        x = Tensor(x.dims, {k: e.substituted({i: opposite(i)}) for k, e in x.data.items()}, x.is_bool)
+        other = shifted(opposite(i), -parted(x.dims[d][0])[1])
+        x = Tensor(x.dims, {k: e.substituted({i: other}) for k, e in x.data.items()}, x.is_bool)
     return x
 
 
@@ -236,32 +240,6 @@ def norm_above(x: Tensor, p: Any, dim: Any, eps: Any, keepdim: bool = False) -> 
 # -- shapes --------------------------------------------------------------------------------------
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of equal parts, one after the other."""
-    dims = tensors[0].dims
-    d, n = axis(dims, dim), len(dims)
-    parts: list[Tensor] = []
-    for x in tensors:
-        own = x.dims[d]
-        is_parted = bool(own) and isinstance(own[0], int)
-        parts += [Part((n - 1 - d, 0), i, i + 1).get(x) for i in range(int(own[0]))] if is_parted else [x]
-    return stacked(parts, d, merged=True)
-
-
-def stacked(parts: Sequence[Tensor], d: int, merged: bool) -> Tensor:
-    """Tensors of one shape as parts of a dimension, a new one or one that is there."""
-    shapes = {x.dims for x in parts}
-    if len(shapes) > 1:
-        raise UnsupportedError(f"tensors of {' and '.join(map(shown, shapes))} together: a sum of sizes")
-    views = [x if merged else x.unsqueeze(d) for x in parts]
-    dims, n = views[0].dims, len(views[0].dims)
-    new = (*dims[:d], (len(parts), *dims[d]), *dims[d + 1 :])
-    result = Tensor(new, {})
-    for i, x in enumerate(views):
-        result = Part((n - 1 - d, 0), i, i + 1).put(result, x)
-    return result if len(parts) > 1 else views[0]
-
-
 def expanded(x: Tensor, shape: Sequence[Any]) -> list[Any]:
     """The dimensions that are meant by those of expand, where -1 is that of x."""
     n = len(shape) - len(x.dims)
@@ -369,7 +347,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     ),
     "scatter_add": lambda x, dim, index, src: scattered(x, dim, index, src, add=True),
     "index_add": index_add,
-    "cat": cat,
+    **JOINING,
     "stack": lambda tensors, dim=0: stacked(tensors, axis(tensors[0].dims, dim, 1), merged=False),
     "zeros_like": lambda x: like(x, 0),
     "ones_like": lambda x: like(x, 1),

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.conditions import trichotomy
-from matgrad.index_notation.expressions import Expression, UndefinedError, is_equal, total
+from matgrad.index_notation.expressions import ONE, Expression, UndefinedError, is_equal, total
 from matgrad.index_notation.functions import not_above, without_ties
+from matgrad.index_notation.indices import DISTANCES
 from matgrad.index_notation.sums import summed_over
 from matgrad.inspection.settings import UnfollowedError
 from matgrad.writers import texts
@@ -25,8 +26,17 @@ from matgrad.writers.kernels import kernels_replaced, tested
 from matgrad.writers.kinks import conventions
 from matgrad.writers.repairs import repaired
 from matgrad.writers.samples import Samples
-from matgrad.writers.sizes import QUESTIONS, DivisionError, OrderError, ShapeError, UnsupportedError
-from matgrad.writers.slots import Key, indices, keys
+from matgrad.writers.sizes import (
+    QUESTIONS,
+    DivisionError,
+    LongerError,
+    OrderError,
+    Question,
+    ShapeError,
+    UnsupportedError,
+    distances,
+)
+from matgrad.writers.slots import Key, indices, keys, within
 from matgrad.writers.specifications import Specification, specification
 from matgrad.writers.subjects import MISSING, Code, RefutedError, code_of
 from matgrad.writers.tensors import Tensor, gradient, summed_to, symbols
@@ -35,6 +45,7 @@ from matgrad.writers.verdicts import Gradient, Place, Verdict
 
 # what code raises where it is wrong, or where symbols cannot stand for numbers
 MOST_DIVISIONS = 3  # of sizes, for one function
+MOST_LONGER = 16  # what is added to sizes
 CODE_ERRORS = (IndexError, TypeError, ValueError, AttributeError, KeyError, RuntimeError, AssertionError, MemoryError)
 
 
@@ -67,20 +78,22 @@ def prove(
     with kernels_replaced(code.functions, reference or {}) as kernels, _limited(seconds):
         while True:
             proof = Proof(code, {**(shapes or {}), **more}, wrt, divisions, surrogate, kinks, explain)
-            token = QUESTIONS.set([])
+            tokens = QUESTIONS.set([]), DISTANCES.set({})
             try:
                 proof.try_to_run(seconds)
                 if kernels:
                     tested(proof, kernels)
             finally:
-                questions = QUESTIONS.get()
-                QUESTIONS.reset(token)
+                questions = [*QUESTIONS.get(), *distances()]
+                QUESTIONS.reset(tokens[0])
+                DISTANCES.reset(tokens[1])
             if not divisions.add(proof):
                 break
     verdict = proof.verdict
     verdict.assumptions += divisions.assumptions
     verdict.assumptions += [f"{kernel.name} computes what its reference does" for kernel in kernels]
-    verdict.assumptions += [f"{q}, as was answered to the code" for q in questions]
+    verdict.assumptions += [f"{q}, as was answered to the code" for q in questions if q.above is None]
+    verdict.assumptions += divisions.bounds(questions)
     verdict.place = verdict.place or place_of_function(code.functions)
     verdict.seconds = time.perf_counter() - start
     return verdict
@@ -130,6 +143,7 @@ class Divisions:
 
     def __init__(self) -> None:
         self.sizes: dict[str, tuple[int, bool | None]] = {}
+        self.longer: dict[str, int] = {}  # by how much sizes are less than others
         self.is_last = False  # whether the numbers come last, where the code does not say so
 
     def add(self, proof: Proof) -> bool:
@@ -137,6 +151,10 @@ class Divisions:
         match proof.error:
             case DivisionError(size=str() as size, count=count, is_last=is_last) if len(self.sizes) < MOST_DIVISIONS:
                 self.sizes[size] = count, is_last
+                return not any(s.kind == f"<{size}" for s in proof.specifications.values())
+            case LongerError(size=str() as base, count=count) if sum(self.longer.values()) + count <= MOST_LONGER:
+                size = next((size for size in self.longer if self.name(size) == base), base)
+                self.longer[size] = self.longer.get(size, 0) + count
                 return not any(s.kind == f"<{size}" for s in proof.specifications.values())
             case OrderError() if not self.is_last:
                 self.is_last = True
@@ -149,12 +167,31 @@ class Divisions:
         for size, (count, is_last) in self.sizes.items():
             parts = (count, f"{size}_{count}")
             s = s.divided(size, parts[::-1] if (self.is_last if is_last is None else is_last) else parts)
+        for size, count in self.longer.items():
+            s = s.lengthened(size, self.name(size), count)
         return s
+
+    def given(self, size: str) -> tuple[str, int]:
+        """T and n, for the size T + n."""
+        return next(((name, n) for name, n in self.longer.items() if self.name(name) == size), (size, 0))
+
+    def bounds(self, questions: Sequence[Question]) -> list[str]:
+        """What sizes have to be more than, if that is not 0."""
+        most: dict[str, int] = {}
+        for base, n in (q.above for q in questions if q.above is not None):
+            size, more = self.given(base)
+            most[size] = max(most.get(size, 0), n - more)
+        return [f"{size} > {n}" for size, n in most.items() if n > 0]
+
+    def name(self, size: str) -> str:
+        """That of the size which is so much longer."""
+        return f"{size}_plus_{self.longer[size]}"
 
     @property
     def assumptions(self) -> list[str]:
         """What is said of sizes."""
-        return [f"{size} = {count}·{size}_{count}" for size, (count, _) in self.sizes.items()]
+        longer = [f"{self.name(size)} = {size} + {count}" for size, count in self.longer.items()]
+        return [*(f"{size} = {count}·{size}_{count}" for size, (count, _) in self.sizes.items()), *longer]
 
 
 @dataclass
@@ -278,7 +315,7 @@ class Proof:
     def is_equal(self, found: Compared, key: Key, rules: Sequence[Hypothesis] = ()) -> bool:
         """Whether two forms are equal, with the rules that hold."""
         a, b = found.returned.data[key], found.true.data[key]
-        if is_equal(a, b):
+        if is_equal(a, b) or ((here := within(found.true.dims)) != ONE and is_equal(a * here, b * here)):
             return True
         chosen = [*(rule.of for rule in (*self.rules, *rules)), not_above, without_ties, trichotomy]
         return is_equal(under(chosen, a), under(chosen, b))
@@ -322,7 +359,10 @@ class Proof:
             return self.end("undecided", "perhaps a rule is missing, or a hypothesis")
         if problem := self.trust.problem():
             return self.end("undecided", problem)
-        names = sorted({a for s in self.specifications.values() for a in s.names})
+        if small := samples.refutation_of_small(list(self.compared)):
+            self.verdict.witness = next(iter(samples.witnesses.values()), None)
+            return self.end("refuted", *small)
+        names = sorted({self.divisions.given(a)[0] for s in self.specifications.values() for a in s.names})
         sizes = f"for all sizes {', '.join(names)}" if names else "for all numbers"
         lines.append(f"{sizes}: {', '.join(f'∂/∂{n}' for n in self.compared)}")
         self.verdict.assumptions += map(str, self.rules)
@@ -339,7 +379,8 @@ class Proof:
 
     def _entries(self) -> list[Gradient]:
         """What is proved."""
-        pairs = [(y, y.data[k] * g.data[k]) for y, g in zip(self.outputs, self.gs, strict=True) for k in keys(y.dims)]
+        outputs = [(y, g, within(y.dims)) for y, g in zip(self.outputs, self.gs, strict=True)]
+        pairs = [(y, y.data[k] * g.data[k] * inside) for y, g, inside in outputs for k in keys(y.dims)]
         value = total(summed_over(indices(y.dims), e) for y, e in pairs)
         found = []
         for n, compared in self.compared.items():

@@ -14,7 +14,7 @@ import numpy as np
 
 from matgrad.index_notation.expressions import Entry
 from matgrad.index_notation.values import Array
-from matgrad.writers.sizes import QUESTIONS, ShapeError, Size, UnsupportedError
+from matgrad.writers.sizes import QUESTIONS, ShapeError, Size, UnsupportedError, distances
 from matgrad.writers.specifications import Specification, part_values
 from matgrad.writers.subjects import Code, RefutedError, Run
 from matgrad.writers.tensors import Tensor, gradient
@@ -50,9 +50,10 @@ class Samples:
                     return sizes
         raise UnsupportedError("no small sizes for which the answers hold that the code was given: numbers")
 
-    def admits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the answers to the code's questions hold, and there are such arguments."""
-        known = [*(q.agrees for q in QUESTIONS.get()), *(s.admits for s in self.proof.specifications.values())]
+    def admits(self, sizes: Mapping[str, int], is_small: bool = False) -> bool:
+        """Whether answers to the code hold, there are such arguments, and forms hold, unless sizes are small."""
+        asked = [q for q in [*QUESTIONS.get(), *distances()] if not (is_small and q.above)]
+        known = [*(q.agrees for q in asked), *(s.admits for s in self.proof.specifications.values())]
         return all(agrees(sizes) for agrees in known)
 
     def arguments(self, seed: int) -> tuple[dict[str, int], dict[str, Any]]:
@@ -187,13 +188,46 @@ class Samples:
 
         return agrees
 
-    def refutation(self, seed: int, names: Sequence[str]) -> list[str]:
+    def refutation_of_small(self, names: Sequence[str]) -> list[str]:
+        """Why the code is wrong for sizes that are too small for the forms which are equal for all greater ones.
+
+        Where slices are empty, that it is, or fails, is only said.
+        """
+        limits = [q.above for q in [*QUESTIONS.get(), *distances()] if q.above and q.above[0] in self.names]
+        empty = [q.above for q in QUESTIONS.get() if q.above]
+        for size in dict(limits):
+            for n in range(1, max(most for a, most in limits if a == size) + 1):
+                sizes = self.sizes(0) | {size: n}
+                if not self.admits(sizes, is_small=True):
+                    continue
+                found = self._of_small(names, sizes)
+                if found and not any(a == size and n <= most for a, most in empty):
+                    return found
+                name, more = self.proof.divisions.given(size)
+                said = found[0] if found else "right by finite differences"
+                self.proof.verdict.tested.append(f"{name} = {n - more}: tested, not proved: {said}")
+        return []
+
+    def _of_small(self, names: Sequence[str], sizes: dict[str, int]) -> list[str]:
+        """Why the code is wrong for some sizes, or has no numbers there."""
+        try:
+            with np.errstate(all="ignore"):
+                outputs = self.proof.code.run(self.numbers(sizes, 0), numeric=True).outputs
+                is_number = all(np.isfinite(np.asarray(y, float)).all() for y in outputs)
+                return self.refutation(0, names, sizes) if is_number else ["the output is not a number"]
+        except Exception as error:
+            return [f"the code raises {type(error).__name__}: {error}{place_of(error)}"]
+
+    def refutation(self, seed: int, names: Sequence[str], sizes: dict[str, int] | None = None) -> list[str]:
         """Why the code is wrong, by its numbers alone: it fails, or differs from finite differences in some entry."""
-        sizes, arguments = self.arguments(seed)
+        is_small = sizes is not None
+        sizes = sizes or self.sizes(seed)
+        arguments = self.numbers(sizes, seed)
         shown = ", ".join(f"{n} = {x}" for n, x in sizes.items()) or "numbers"
         run = self.proof.code.run(_copied(arguments), numeric=True)
         gs, known = self.given(run, seed), len(self.problems)
-        self._outputs(run, self.values(sizes, arguments, gs), sizes)
+        if not is_small:
+            self._outputs(run, self.values(sizes, arguments, gs), sizes)
         if any(x.startswith("output") for x in self.problems):  # finite differences would be those of another function
             del self.problems[known:]
             return []

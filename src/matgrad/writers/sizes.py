@@ -11,12 +11,43 @@ from typing import Any, NamedTuple
 from matgrad.foundation.callers import is_asked_by_user
 from matgrad.index_notation.expressions import Expression, as_expression, multiplied
 from matgrad.index_notation.expressions import size as size_of
+from matgrad.index_notation.indices import DISTANCES
 
 Atom = str | int  # a named size, or a number of parts, which are taken one by one
 Atoms = tuple[Atom, ...]  # a dimension: the product of its atoms; () is a size of 1
 Dims = tuple[Atoms, ...]
 MOST_PARTS = 16  # of a dimension that is given as a number
 TYPICAL = 5  # what a size is taken for if it is compared with a number
+
+
+class Less(str):
+    """The size T - n, as an atom, for a named size T; its indices are those of T, but for the last n."""
+
+    base: str
+    missing: int
+
+    def __new__(cls, base: str, missing: int) -> Less:
+        """T - n, or T + n for -n."""
+        self = super().__new__(cls, f"{base}{-missing:+}")
+        self.base, self.missing = base, missing
+        return self
+
+
+def less(a: Atom, n: int) -> str:
+    """The size a - n"""
+    base, count = parted(a)
+    return Less(base, count + n) if count + n else base
+
+
+def parted(a: Atom) -> tuple[str, int]:
+    """T and n, for the size T - n"""
+    return (a.base, a.missing) if isinstance(a, Less) else (str(a), 0)
+
+
+def number(a: Atom, sizes: Mapping[str, int]) -> int:
+    """The number that an atom is for given sizes."""
+    base, count = parted(a)
+    return sizes[base] - count if isinstance(a, str) else a
 
 
 class UnsupportedError(Exception):
@@ -36,6 +67,14 @@ class DivisionError(UnsupportedError):
         self.size, self.count, self.is_last = size, count, is_last
 
 
+class LongerError(UnsupportedError):
+    """What needs a size T + n, which T has to be less than."""
+
+    def __init__(self, size: str, count: int) -> None:
+        super().__init__(f"a size {size} + {count}")
+        self.size, self.count = size, count
+
+
 class ShapeError(Exception):
     """What fails, or means something else, unless two named sizes happen to be equal."""
 
@@ -46,6 +85,7 @@ class Question(NamedTuple):
     text: str
     answer: bool
     agrees: Callable[[Mapping[str, int]], bool]
+    above: tuple[str, int] | None = None  # N and n, if it is not the code which asks whether N > n, but a form needs it
 
     def __str__(self) -> str:
         return f"{self.text}: {'yes' if self.answer else 'no'}"
@@ -61,6 +101,23 @@ def asked(question: Question) -> bool:
     if question.text not in [q.text for q in recorded]:
         recorded.append(question)
     return question.answer
+
+
+def longer(size: Atom, n: int) -> None:
+    """Assume that a size is more than n, as its slices are not empty then."""
+    base, count = parted(size)
+    if n + count > 0:
+        asked(above(base, n + count))
+
+
+def above(size: str, n: int) -> Question:
+    """That a size is more than n."""
+    return Question(f"{size} > {n}", True, lambda sizes: sizes[size] > n, (size, n))
+
+
+def distances() -> list[Question]:
+    """What forms rest on: sizes are above the distances of neighbours that were taken to be different."""
+    return [above(size, n) for size, n in (DISTANCES.get() or {}).items()]
 
 
 COMPARISONS = {"<": operator.lt, "≤": operator.le, ">": operator.gt, "≥": operator.ge}
@@ -80,7 +137,8 @@ class Size:
     @property
     def expression(self) -> Expression:
         """The size as a number."""
-        return multiplied(size_of(a) if isinstance(a, str) else as_expression(a) for a in self.atoms)
+        pairs = ((a, *parted(a)) for a in self.atoms)
+        return multiplied(size_of(base) - n if isinstance(a, str) else as_expression(a) for a, base, n in pairs)
 
     @property
     def constant(self) -> int | None:
@@ -90,11 +148,27 @@ class Size:
     @property
     def names(self) -> list[str]:
         """The named sizes in it."""
-        return [a for a in self.atoms if isinstance(a, str)]
+        return [parted(a)[0] for a in self.atoms if isinstance(a, str)]
 
     def value(self, sizes: Mapping[str, int]) -> int:
         """The number that it is for given sizes."""
-        return math.prod(sizes[a] if isinstance(a, str) else a for a in self.atoms)
+        return math.prod(number(a, sizes) for a in self.atoms)
+
+    def __add__(self, other: Any) -> Any:
+        match self.atoms, other:
+            case (str() as a,), int() if not isinstance(other, bool):
+                return Size((less(a, -other),))
+        return self._other("__add__", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        match self.atoms, other:
+            case (str() as a,), int() if not isinstance(other, bool):
+                return Size((less(a, other),))
+            case (str() as a,), Size(atoms=(str() as b,)) if parted(a)[0] == parted(b)[0]:
+                return parted(b)[1] - parted(a)[1]
+        return self._other("__sub__", other)
 
     def _scalar(self) -> Any:
         return SCALAR.get()(self.expression)
@@ -206,13 +280,16 @@ def _operator(name: str) -> Callable[[Size, Any], Any]:
     return lambda self, other: self._other(name, other)
 
 
-for _name in ("add", "radd", "sub", "rsub", "truediv", "rtruediv", "pow", "rpow"):
+for _name in ("rsub", "truediv", "rtruediv", "pow", "rpow"):
     setattr(Size, f"__{_name}__", _operator(f"__{_name}__"))
 
 
 def atoms_of(n: Any) -> Atoms:
     """The atoms of a size, or of a number."""
     if isinstance(n, Size):
+        for size, count in map(parted, n.atoms):
+            if count < 0:
+                raise LongerError(size, -count)
         return n.atoms
     if not _is_count(n):
         raise UnsupportedError(f"a size {n!r}")

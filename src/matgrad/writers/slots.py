@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product as combinations
 from typing import Any
 
-from matgrad.index_notation.indices import Index
-from matgrad.writers.sizes import MOST_PARTS, Atom, Atoms, Dims, ShapeError, Size, UnsupportedError, shown
+from matgrad.index_notation.expressions import ONE, Expression, delta, multiplied, total
+from matgrad.index_notation.indices import Index, Last, shifted
+from matgrad.writers.sizes import MOST_PARTS, Atom, Atoms, Dims, Less, ShapeError, Size, UnsupportedError, parted, shown
 
 Slot = tuple[int, int]
 Key = tuple[int, ...]  # numbers for the counted slots
@@ -30,7 +31,7 @@ def counted(dims: Sequence[Atoms]) -> list[Slot]:
 
 def index(dims: Sequence[Atoms], s: Slot) -> Index:
     """The index of a slot with a name."""
-    return Index(f"d{s[0]}.{s[1]}", str(atom(dims, s)))
+    return Index(f"d{s[0]}.{s[1]}", parted(atom(dims, s))[0])
 
 
 def named(dims: Sequence[Atoms]) -> list[Slot]:
@@ -49,6 +50,17 @@ def keys(dims: Sequence[Atoms]) -> list[Key]:
     if any(isinstance(n, int) and n > MOST_PARTS for n in counts):
         raise UnsupportedError(f"{shown(dims)}: name sizes above {MOST_PARTS}")
     return list(combinations(*(range(int(n)) for n in counts)))
+
+
+def inside(i: Index, start: int, count: int) -> Expression:
+    """[start < i ≤ N - count + start], for an index i of size N: it is none of the others, which are `count`"""
+    return ONE - total(delta(i, shifted(Last(i.size), start - r)) for r in range(count))
+
+
+def within(dims: Dims, chosen: Iterable[Slot] | None = None) -> Expression:
+    """1 where indices are below their sizes T - n, for all or some slots of a shape"""
+    own = [s for s in (named(dims) if chosen is None else chosen) if isinstance(atom(dims, s), Less)]
+    return multiplied(inside(index(dims, s), 0, parted(atom(dims, s))[1]) for s in own)
 
 
 def broadcast(*shapes: Sequence[Atoms]) -> Dims:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matgrad.index_notation.values import Array
-from matgrad.writers.sizes import Atom, Atoms, Dims, Size, merged
+from matgrad.writers.sizes import Atom, Atoms, Dims, Less, Size, atoms_of, less, longer, merged, number, parted
 from matgrad.writers.slots import keys
 from matgrad.writers.tensors import entry_name, places, symbols
 
-KIND = re.compile(r"(?P<equal>=)?(?P<dims>[\w\s*·]*?)\s*(?P<kind>\?|>\s*0|<\s*\w+)?")
+KIND = re.compile(r"(?P<equal>=)?(?P<dims>[\w\s*·+-]*?)\s*(?P<kind>\?|>\s*0|<\s*\w+)?")
 SUM = re.compile(r"(?:Σ|sum)_(?P<size>\w+)\s*=\s*(?P<value>-?\d+(?:/\d+)?)")
 T = r"\s*(?:ᵀ|\.T|\^T)\s*"
 FACT = {  # what can be said of a matrix, in several spellings
@@ -45,13 +45,19 @@ class Specification(NamedTuple):
     @property
     def names(self) -> set[str]:
         """The sizes in it."""
-        return {a for d in self.dims for a in d if isinstance(a, str)} | (
+        return {parted(a)[0] for d in self.dims for a in d if isinstance(a, str)} | (
             {self.kind[1:]} if self.kind[:1] == "<" else set()
         )
 
     def divided(self, size: str, atoms: Atoms) -> Specification:
         """With a product in place of a size."""
         dims = tuple(merged(b for a in d for b in (atoms if a == size else (a,))) for d in self.dims)
+        return self._replace(dims=dims)
+
+    def lengthened(self, size: str, new: str, count: int) -> Specification:
+        """With new - count in place of a size."""
+        known = [[(a, *parted(a)) for a in d] for d in self.dims]
+        dims = tuple(tuple(less(new, n + count) if base == size else a for a, base, n in d) for d in known)
         return self._replace(dims=dims)
 
     def turned(self) -> Specification:
@@ -61,11 +67,15 @@ class Specification(NamedTuple):
 
     def symbol(self, name: str) -> Any:
         """The argument as a tensor, or as a size."""
-        return Size(self.dims[0]) if self.kind == "=" else symbols(name, self.dims, self.kind)
+        if self.kind == "=":
+            return Size(self.dims[0])
+        for a in (a for d in self.dims for a in atoms_of(Size(d))):
+            longer(a, 0)
+        return symbols(name, self.dims, self.kind)
 
     def sample(self, sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
         """Numbers for it, with two decimals."""
-        shape = [a if isinstance(a, int) else sizes[a] for d in self.dims for a in d]
+        shape = [number(a, sizes) for d in self.dims for a in d]
         if self.kind == "=":
             return int(np.prod(shape))
         full = [Size(d).value(sizes) for d in self.dims]
@@ -90,7 +100,9 @@ class Specification(NamedTuple):
         return x.reshape(full)
 
     def admits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether there is such an argument of these sizes: k orthogonal columns need k rows."""
+        """Whether there is such an argument of these sizes, not empty: k orthogonal columns need k rows."""
+        if any(isinstance(a, Less) and number(a, sizes) < 1 for d in self.dims for a in d):
+            return False
         if not self.facts & {"QᵀQ", "QQᵀ"}:
             return True
         rows, columns = (Size(d).value(sizes) for d in self.dims[-2:])
@@ -131,6 +143,8 @@ def specification(text: str) -> Specification:
 def _atom(word: str) -> Atom:
     if word.isdigit() and int(word):
         return int(word)
+    if match := re.fullmatch(r"([^\W\d_]\w*)([+-]\d+)", word):
+        return less(match[1], -int(match[2]))
     if not re.fullmatch(r"[^\W\d_]\w*", word):
         raise ValueError(f"{word!r} is no size: expected a name or a number of 1 or more")
     return word
@@ -148,5 +162,6 @@ def argument(text: str) -> Any:
 def part_values(name: str, dims: Dims, array: Any, sizes: Mapping[str, int]) -> dict[str, Array]:
     """The arrays of the parts of an array, by the names of their entries."""
     atoms = [a for d in dims for a in d]
-    full = np.asarray(array).reshape([a if isinstance(a, int) else sizes[a] for a in atoms])
+    full = np.asarray(array).reshape([number(a, sizes) for a in atoms])
+    full = np.pad(full, [(0, parted(a)[1]) for a in atoms], "edge") if any(isinstance(a, Less) for a in atoms) else full
     return {entry_name(name, key): full[places(atoms, key)] for key in keys(dims)}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.index_notation.conditions import Flag, positive
-from matgrad.index_notation.expressions import Entry, Expression, as_expression, of, total
+from matgrad.index_notation.expressions import ONE, Entry, Expression, as_expression, of, total
 from matgrad.index_notation.functions import INFINITE, exact, exp, log, maximum
 from matgrad.index_notation.indices import Index, Label, new_index
 from matgrad.index_notation.positions import position
@@ -28,9 +28,11 @@ from matgrad.writers.sizes import (
     Size,
     UnsupportedError,
     atoms_of,
+    number,
+    parted,
     shown,
 )
-from matgrad.writers.slots import Key, atom, axis, broadcast, counted, index, indices, keys, slots
+from matgrad.writers.slots import Key, atom, axis, broadcast, counted, index, indices, keys, slots, within
 from matgrad.writers.views import permutation, reshaping, transposition, unsqueezing
 
 MINUS_INFINITY = -1e4  # numbers from here on downwards stand for it, where entries are masked
@@ -112,9 +114,9 @@ class Tensor:
         dim: Any,
         keepdim: bool,
         over_parts: Callable[[list[Expression]], Expression],
-        over_indices: Callable[[list[Index], Expression], Expression],
+        over_indices: Callable[[list[Index], Expression, Expression], Expression],
     ) -> Tensor:
-        """Reduced along dimensions: first over the parts, and then over the indices."""
+        """Reduced along dimensions: first over the parts, and then over the indices, where a condition holds."""
         if self.is_index:
             return self.numbers.reduced(dim, keepdim, over_parts, over_indices)
         axes, n = self.axes(dim), len(self.dims)
@@ -124,13 +126,14 @@ class Tensor:
             kept = tuple(v for s, v in zip(counted(self.dims), key, strict=True) if s not in gone)
             groups.setdefault(kept, []).append(e)
         bound = [index(self.dims, s) for s in gone if isinstance(atom(self.dims, s), str)]
-        data = {key: over_indices(bound, over_parts(es)) for key, es in groups.items()}
+        inside = within(self.dims, gone)
+        data = {key: over_indices(bound, over_parts(es), inside) for key, es in groups.items()}
         result = Tensor([() if i in axes else d for i, d in enumerate(self.dims)], data)
         return result if keepdim else result.reshape(*(n for i, n in enumerate(self.sizes) if i not in axes))
 
     def sum(self, dim: Any = None, keepdim: bool = False) -> Tensor:
         """Σ"""
-        return self.reduced(dim, keepdim, total, summed_over)
+        return self.reduced(dim, keepdim, total, lambda bound, e, inside: summed_over(bound, e * inside))
 
     def mean(self, dim: Any = None, keepdim: bool = False) -> Tensor:
         """Σ / n"""
@@ -145,7 +148,9 @@ class Tensor:
                 found = greatest(e, found)
             return found
 
-        def over(bound: list[Index], e: Expression) -> Expression:
+        def over(bound: list[Index], e: Expression, inside: Expression) -> Expression:
+            if inside != ONE:
+                raise UnsupportedError(f"the greatest of entries of shape {shown(self.dims)}")
             for i in bound:
                 e = maximum(lambda k, e=e, i=i: e.substituted({i: k}), i.size)  # type: ignore[misc]
             return e
@@ -224,11 +229,11 @@ class Tensor:
     def numeric(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
         """A NumPy array, for arrays by the names of entries and numbers for sizes."""
         atoms = [atom(self.dims, s) for s in slots(self.dims)]
-        found = np.zeros([a if isinstance(a, int) else sizes[a] for a in atoms])
+        found = np.zeros([a if isinstance(a, int) else sizes[parted(a)[0]] for a in atoms])
         for key, e in self.data.items():
             with np.errstate(all="ignore"):
                 found[places(atoms, key)] = evaluate(e, indices(self.dims), values, sizes)
-        return found.reshape([n.value(sizes) for n in self.sizes])
+        return found[tuple(slice(number(a, sizes)) for a in atoms)].reshape([n.value(sizes) for n in self.sizes])
 
 
 def places(atoms: Iterable[Atom], key: Key) -> tuple[int | slice, ...]:
@@ -311,6 +316,6 @@ def gradient(x: Tensor, ys: Sequence[Tensor], gs: Sequence[Tensor]) -> Tensor:
         for y, g in zip(ys, gs, strict=True):
             for k in keys(y.dims):
                 slope = y.data[k].derivative(at)
-                terms.append(summed_over(indices(y.dims), slope * g.data[k]) if slope else slope)
+                terms.append(summed_over(indices(y.dims), slope * g.data[k] * within(y.dims)) if slope else slope)
         data[key] = total(terms).substituted({v: i for i, v in new.items()})
     return Tensor(x.dims, data)

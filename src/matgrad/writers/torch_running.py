@@ -50,7 +50,10 @@ REPLACED: dict[Any, dict[str, Callable[..., Any]]] = {  # by what is called with
         **{name: partial(call, name) for name in ("reshape", "split", "broadcast_to", "tril", "triu", "unflatten")},
         **{name: partial(call, name) for name in ("rms_norm", "layer_norm", "is_tensor", "chunk", "full_like")},
     },
-    torch.nn.functional: {name: partial(call, name) for name in ("one_hot", "layer_norm", "rms_norm")},
+    torch.nn.functional: {
+        name: partial(call, name)
+        for name in ("one_hot", "layer_norm", "rms_norm", "pad", "conv1d", "conv2d", "conv_transpose1d")
+    },
 }
 
 

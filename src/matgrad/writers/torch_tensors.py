@@ -338,6 +338,9 @@ def parts(
 
 def split(x: SymbolicTensor, size: Any, dim: int = 0) -> tuple[SymbolicTensor, ...]:
     """Parts of a size, or of sizes."""
+    if isinstance(size, list | tuple) and any(isinstance(a, str) for a in x.value.dims[axis(x.value.dims, dim)]):
+        ends = [0, *accumulate(size)]
+        return tuple(call("narrow", x, dim, a, n) for a, n in zip(ends, size, strict=False))
 
     def counts(own: Atoms) -> list[int]:
         sizes = size if isinstance(size, list | tuple) else [size] * (int(own[0]) // part_count(own, size, 1))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from matgrad.index_notation.indices import Index
+from matgrad.index_notation.expressions import delta, total
+from matgrad.index_notation.indices import Index, Last, shifted
 from matgrad.writers.sizes import (
+    MOST_PARTS,
     Atom,
     Atoms,
     Dims,
@@ -20,10 +22,13 @@ from matgrad.writers.sizes import (
     UnsupportedError,
     asked,
     atoms_of,
+    less,
+    longer,
     merged,
+    parted,
     shown,
 )
-from matgrad.writers.slots import Slot, axis, counted, index, named, slots
+from matgrad.writers.slots import Key, Slot, atom, axis, counted, index, inside, named, slots
 
 if TYPE_CHECKING:
     from matgrad.writers.tensors import Tensor
@@ -44,9 +49,7 @@ class Moved(NamedTuple):
         data = {}
         for key, e in t.data.items():
             moved = dict(zip(order, key, strict=True))
-            data[tuple(moved[n] for n in range(len(new)))] = (
-                e.at(names) if isinstance(e, Index) else e.substituted(names)
-            )
+            data[tuple(moved[n] for n in range(len(new)))] = substituted(e, names)
         return type(t)(self.dims, data, t.is_bool)
 
     def put(self, t: Tensor, value: Tensor) -> Tensor:
@@ -93,6 +96,77 @@ class Part(NamedTuple):
         return type(t)(t.dims, {**t.data, **data}, t.is_bool)
 
 
+class Window(NamedTuple):
+    """T - n entries along a size of T, after the first `start`: the index i of the view is i + start."""
+
+    slot: Slot
+    start: int
+    missing: int  # how many there are less
+
+    def dims(self, old: Dims) -> Dims:
+        """The shape of the view."""
+        return with_dim(old, self.slot, (less(atom(old, self.slot), self.missing),))
+
+    def get(self, t: Tensor) -> Tensor:
+        """The entries in the view."""
+        i = index(t.dims, self.slot)
+        data = {k: substituted(e, {i: shifted(i, self.start)}) for k, e in t.data.items()}
+        return type(t)(self.dims(t.dims), data, t.is_bool)
+
+    def put(self, t: Tensor, value: Tensor) -> Tensor:
+        """The tensor with these entries in the view."""
+        i = index(t.dims, self.slot)
+        here = inside(i, self.start, parted(atom(value.dims, self.slot))[1])
+        new = {k: substituted(e, {i: shifted(i, -self.start)}) for k, e in value.data.items()}
+        return type(t)(t.dims, {k: here * new[k] + (1 - here) * e for k, e in t.data.items()}, t.is_bool)
+
+
+class Picked(NamedTuple):
+    """Entries along a size, by their distances from the last one: 0, or 1 for the first one, and so on."""
+
+    slot: Slot
+    places: Sequence[int]
+
+    def dims(self, old: Dims) -> Dims:
+        """The shape of the view."""
+        return with_dim(old, self.slot, atoms_of(len(self.places)))
+
+    def _keys(self, key: Key, dims: Dims) -> list[Key]:
+        """The keys in the view for one of the tensor."""
+        if len(self.places) == 1:
+            return [key]
+        at = counted(dims).index(self.slot)
+        return [(*key[:at], n, *key[at:]) for n in range(len(self.places))]
+
+    def get(self, t: Tensor) -> Tensor:
+        """The entries in the view."""
+        i, dims, data = index(t.dims, self.slot), self.dims(t.dims), {}
+        for key, e in t.data.items():
+            for new, place in zip(self._keys(key, dims), self.places, strict=True):
+                data[new] = substituted(e, {i: shifted(Last(i.size), place)})
+        return type(t)(dims, data, t.is_bool)
+
+    def put(self, t: Tensor, value: Tensor) -> Tensor:
+        """The tensor with these entries in the view."""
+        i, data = index(t.dims, self.slot), {}
+        here = [delta(i, shifted(Last(i.size), place)) for place in self.places]
+        for key, e in t.data.items():
+            new = [value.data[k] for k in self._keys(key, value.dims)]
+            data[key] = (1 - total(here)) * e + total(h * x for h, x in zip(here, new, strict=True))
+        return type(t)(t.dims, data, t.is_bool)
+
+
+def with_dim(dims: Dims, slot: Slot, atoms: Atoms) -> Dims:
+    """A shape with another dimension in the place of a slot."""
+    d = len(dims) - 1 - slot[0]
+    return (*dims[:d], atoms, *dims[d + 1 :])
+
+
+def substituted(e: Any, indices: Mapping[Index, Index]) -> Any:
+    """An entry, which may be a position or label, with other indices."""
+    return e.at(indices) if isinstance(e, Index) else e.substituted(indices)
+
+
 class Expanded(NamedTuple):
     """Repeated to a shape."""
 
@@ -122,7 +196,7 @@ class Reshaped(NamedTuple):
             numbers = iter(key)
             flat = [_flat([next(numbers) for _ in ns], ns) for ns in _runs(self.old)]
             new = tuple(n for number, ns in zip(flat, _runs(self.dims), strict=True) for n in _unflat(number, ns))
-            data[new] = e.at(names) if isinstance(e, Index) else e.substituted(names)
+            data[new] = substituted(e, names)
         return type(t)(self.dims, data, t.is_bool)
 
     def put(self, t: Tensor, value: Tensor) -> Tensor:
@@ -155,7 +229,7 @@ def _unflat(number: int, counts: list[int]) -> list[int]:
     return found
 
 
-View = Moved | Reshaped | Part | Expanded
+View = Moved | Reshaped | Part | Window | Picked | Expanded
 
 
 def reshaping(dims: Dims, target: Sequence[Any]) -> Reshaped:
@@ -226,7 +300,7 @@ def squeezing(dims: Dims, d: Any) -> Reshaped:
     return reshaping(dims, [Size(dim) for i, dim in enumerate(dims) if i not in chosen or dim])
 
 
-def sliced(dims: Dims, d: int, s: slice) -> Part | None:
+def sliced(dims: Dims, d: int, s: slice) -> Part | Window | Picked | None:
     """A slice of a dimension with a number of parts; None if it is all of it."""
     dim = dims[d]
     if s.step not in (None, 1):
@@ -235,12 +309,41 @@ def sliced(dims: Dims, d: int, s: slice) -> Part | None:
         raise DivisionError(
             f"every {s.step}th entry of a size {Size(dim)}", dim[-1] if dim else 1, s.step, is_last=True
         )
-    if s.start in (None, 0) and (s.stop is None or atoms_of(s.stop) == dim):
+    if s.start in (None, 0) and (s.stop is None or (isinstance(s.stop, Size) and s.stop.atoms == dim)):
         return None
     if not dim or not isinstance(dim[0], int):
-        raise UnsupportedError(f"a slice of a size {Size(dim)}: give the size as a product, such as '2*K'")
+        return neighbours(dims, d, s)
     start, stop = part_count(dim, s.start, 0), part_count(dim, s.stop, dim[0])
     return Part((len(dims) - 1 - d, 0), start, stop)
+
+
+def neighbours(dims: Dims, d: int, s: slice) -> Window | Picked:
+    """A slice of a dimension with a named size T: all but some of the first and last ones, or some of these."""
+    dim, slot = dims[d], (len(dims) - 1 - d, 0)
+    if len(dim) != 1 or not isinstance(dim[0], str):
+        raise UnsupportedError(f"a slice of a size {Size(dim)}: give the size as a product, such as '2*K'")
+    missing = parted(dim[0])[1]
+    from_end, start = (False, 0) if s.start is None else _end(s.start, dim[0])
+    to_end, stop = (True, 0) if s.stop is None else _end(s.stop, dim[0])
+    if to_end and not from_end:
+        longer(dim[0], start - stop)
+        return Window(slot, start, start - stop)
+    if from_end != to_end or not stop > start:
+        raise UnsupportedError(f"a slice of a size {Size(dim)} from {s.start} to {s.stop}")
+    longer(dim[0], max(stop, -start) - 1)
+    if stop - start > MOST_PARTS:
+        raise UnsupportedError(f"a slice of {stop - start} entries")
+    return Picked(slot, range(start - missing + 1, stop - missing + 1) if from_end else range(start + 1, stop + 1))
+
+
+def _end(n: Any, size: str) -> tuple[bool, int]:
+    """Whether a place is counted from the end of a size, and its number, which is 0 or less then."""
+    if isinstance(n, Size):
+        match n.atoms:
+            case (str() as a,) if parted(a)[0] == parted(size)[0]:
+                return True, parted(size)[1] - parted(a)[1]
+        raise UnsupportedError(f"a slice at {n} of a size {Size((size,))}")
+    return n < 0, int(n)
 
 
 def part_count(dim: Atoms, n: Any, default: int) -> int:
@@ -263,7 +366,13 @@ def part_count(dim: Atoms, n: Any, default: int) -> int:
 
 def selected(dims: Dims, d: int, number: int) -> Iterator[View]:
     """Entry `number` of a dimension that is a number, which is no dimension afterwards."""
-    if Size(dims[d]).constant is None or len(dims[d]) > 1:
+    if Size(dims[d]).constant is None:
+        picked = neighbours(dims, d, slice(number, number + 1 or None))
+        yield picked
+        dims = picked.dims(dims)
+        yield reshaping(dims, [Size(dim) for i, dim in enumerate(dims) if i != d])
+        return
+    if len(dims[d]) > 1:
         raise UnsupportedError(f"one entry of a size {Size(dims[d])}")
     count = int(Size(dims[d]))
     if not -count <= number < count:
