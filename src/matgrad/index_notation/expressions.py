@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, reduce
 
 from matgrad.index_notation.indices import (
     FIRST,
@@ -32,6 +32,7 @@ from matgrad.index_notation.indices import (
     checked_name,
     color,
     opposite,
+    remembered,
     shifted,
     unshifted,
 )
@@ -357,12 +358,12 @@ def product(powers: Iterable[tuple[Factor, Fraction]]) -> Expression:
     return Expression({tuple(sorted(exponents.items(), key=lambda item: item[0].key)): Fraction(1)})
 
 
-@lru_cache(KNOWN)
+@remembered(KNOWN)
 def _renamed(f: Factor, indices: tuple[tuple[Index, Index], ...]) -> Expression:
     return f.substituted(dict(indices))
 
 
-@lru_cache(KNOWN)
+@remembered(KNOWN)
 def _slope(f: Factor, variable: Factor) -> Expression:
     return f.derivative(variable)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import lru_cache, wraps
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 _NAME = re.compile(r"[^\W_][\w.']*")  # of entries and indices; none of it has a meaning in keys
+X = TypeVarTuple("X")
+R = TypeVar("R")
 _count = count()
 TIMES = "·"  # between the parts of a pair, and the factors of its size
 
@@ -172,6 +175,31 @@ def apart(size: str, d: int) -> None:
     """Note that the size is more than d, or less than -d."""
     if (found := DISTANCES.get()) is not None:
         found[size] = max(found.get(size, 0), abs(d))
+
+
+def remembered(most: int) -> Callable[[Callable[[*X], R]], Callable[[*X], R]]:
+    """Decorate a function that computes what is known already only once, and notes the same distances each time."""
+
+    def decorated(f: Callable[[*X], R]) -> Callable[[*X], R]:
+        @lru_cache(most)
+        def computed(*args: *X) -> tuple[R, dict[str, int]]:
+            found: dict[str, int] = {}
+            token = DISTANCES.set(found)
+            try:
+                return f(*args), found
+            finally:
+                DISTANCES.reset(token)
+
+        @wraps(f)
+        def g(*args: *X) -> R:
+            result, found = computed(*args)
+            for size, d in found.items():
+                apart(size, d)
+            return result
+
+        return g
+
+    return decorated
 
 
 FIRST = Index("1", "1")  # the only index of a size of 1, which is not written

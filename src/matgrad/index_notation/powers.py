@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from matgrad.index_notation.expressions import (
     KNOWN,
@@ -27,7 +27,7 @@ from matgrad.index_notation.expressions import (
     of,
     product,
 )
-from matgrad.index_notation.indices import Colors
+from matgrad.index_notation.indices import Colors, remembered
 
 MOST = 100  # the greatest natural exponent of a sum that is expanded
 
@@ -42,7 +42,7 @@ def power(e: Expression, p: Fraction) -> Expression:
     return _power(e, p)
 
 
-@lru_cache(KNOWN)
+@remembered(KNOWN)
 def _power(e: Expression, p: Fraction) -> Expression:
     if (cases := e.by_cases(lambda case: power(case, p))) is not None:
         return cases

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import FrameType
 from typing import Any, ClassVar, Self
 from unittest import mock
 
@@ -13,13 +17,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from matgrad.foundation.callers import is_of_package, is_of_user
 from matgrad.index_notation.expressions import is_equal
+from matgrad.inspection.settings import UnfollowedError
 from matgrad.writers.jax_primitives import interpreted
-from matgrad.writers.sizes import DivisionError, Size, UnsupportedError
+from matgrad.writers.sizes import DivisionError, Question, Size, UnsupportedError, asked
 from matgrad.writers.slots import keys
 from matgrad.writers.subjects import Code, RefutedError, Run, Uses, by_name, parameters
 from matgrad.writers.tensors import Tensor, gradient, symbols
 
+OTHER_OUTPUT = "what goes with the gradient has another value or form than the function"
 PURE = """numpy nn lax scipy tree tree_util typing vmap jit grad value_and_grad vjp jvp checkpoint remat custom_vjp
 custom_jvp Array"""  # of JAX
 
@@ -75,11 +82,14 @@ class JaxRun(Run):
             return list(jax.tree.leaves(outputs)), dict(found)
 
         again, gradients = self._run(pull, gs)
-        for y, z in zip(self.outputs, again, strict=False):
-            differs = not np.allclose(y, z) if self.numeric else self._differs(y, z)
-            if differs and self.numeric:
-                raise RefutedError("what goes with the gradient has another value than the function")
+        self._compare(again)
         return dict.fromkeys(self.arguments) | gradients
+
+    def _compare(self, again: Sequence[Any]) -> None:
+        """Whether what goes with the gradients, if anything, is what the function returns."""
+        for y, z in zip(self.outputs, again, strict=False):
+            if not np.allclose(y, z) if self.numeric else self._differs(y, z):
+                raise (RefutedError if self.numeric else UnfollowedError)(OTHER_OUTPUT)
 
     def _differs(self, y: Tensor, z: Tensor) -> bool:
         return y.dims != z.dims or not all(is_equal(y.data[k], z.data[k]) for k in keys(y.dims))
@@ -142,7 +152,7 @@ def _line(f: Callable[..., Any]) -> tuple[str, int]:
 @contextlib.contextmanager
 def _symbolic_sizes(functions: Sequence[Callable[..., Any]]) -> Iterator[None]:
     """While functions run, math.sqrt and len take symbolic sizes; one that is divided has to be a product."""
-    root = math.sqrt
+    root, dimension = math.sqrt, type(jax.export.symbolic_shape("N")[0])
 
     def sqrt(x: Any) -> Any:
         return root(x) if isinstance(x, int | float | np.number) else jnp.sqrt(x)
@@ -154,12 +164,53 @@ def _symbolic_sizes(functions: Sequence[Callable[..., Any]]) -> Iterator[None]:
         for space in (f.__globals__ for f in functions if hasattr(f, "__globals__")):
             stack.enter_context(mock.patch.dict(space, {"len": length}))
         stack.enter_context(mock.patch.object(math, "sqrt", sqrt))
+        for name, answered in ANSWERED.items():
+            own = partial(_answered, getattr(dimension, name, lambda n: True), answered)
+            stack.enter_context(mock.patch.object(dimension, name, lambda *x, f=own: f(*x), create=True))
         try:
             yield
-        except (TypeError, ValueError, UnsupportedError) as error:
+        except Exception as error:
             if found := re.search(r"(?:floordiv|mod)\((\w+), (\d+)\)", str(error)):
                 raise DivisionError(found[0], found[1], int(found[2])) from error
+            if "dimension" in type(error).__name__.lower():  # of JAX's, for questions about symbolic sizes
+                raise UnsupportedError(str(error).splitlines()[0]).with_traceback(error.__traceback__) from error
             raise
+
+
+def _answered(old: Callable[..., Any], answered: Callable[..., Any], *x: Any) -> Any:
+    """What a method of a symbolic size answers: to users, whose questions are recorded, and to JAX."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not is_of_user(frame.f_code):
+        if is_of_package(frame.f_code) or "jax" in frame.f_code.co_filename:
+            return old(*x)
+        frame = frame.f_back
+    return answered(*x)
+
+
+def _is_equal(n: Any, other: Any) -> bool:
+    """Whether a symbolic size is a number or another size: no, which is recorded, if it is not known."""
+    if not isinstance(other, int | np.integer | type(n)):
+        return False
+    text = str(n - other).replace("^", "**")
+    if text.lstrip("-").isdigit():
+        return int(text) == 0
+
+    def differs(sizes: Mapping[str, int]) -> bool:
+        return bool(eval(text, {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}, {**sizes}))
+
+    return asked(Question(f"{n} = {other}", False, differs))
+
+
+def _unknown(n: Any, *_: Any) -> Any:
+    raise UnsupportedError("the text or the hash of a size")
+
+
+ANSWERED: dict[str, Callable[..., Any]] = {
+    "__eq__": _is_equal,
+    "__ne__": lambda n, other: not _is_equal(n, other),
+    "__bool__": lambda n: not _is_equal(n, 0),
+    **dict.fromkeys(("__str__", "__repr__", "__format__", "__hash__"), _unknown),
+}
 
 
 class CustomVJP(JaxCode):
@@ -211,11 +262,15 @@ class TangentRun(JaxRun):
 
             def pull(own: Mapping[str, Any], given: Sequence[Any]) -> list[Any]:
                 zeros = [jnp.zeros_like(own[n]) for n in names]
-                return list(jax.vjp(lambda *tangents: rule(own, tangents)[1], *zeros)[1](list(given)))
+                found = jax.vjp(lambda *tangents: rule(own, tangents)[1], *zeros)[1](list(given))
+                return [*rule(own, zeros)[0], *found]
 
-            return dict.fromkeys(self.arguments) | dict(zip(names, self._run(pull, gs), strict=True))
+            again = self._run(pull, gs)
+            self._compare(again)
+            return dict.fromkeys(self.arguments) | dict(zip(names, again[len(self.outputs) :], strict=True))
         tangents = [symbols(f"d.{n}", self.arguments[n].dims) for n in names]
         found = self._run(lambda own, given: [y for part in rule(own, given) for y in part], tangents)
+        self._compare(found)
         slopes = found[len(self.outputs) :]
         return dict.fromkeys(self.arguments) | {
             n: gradient(t, slopes, gs) for n, t in zip(names, tangents, strict=True)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from jax._src import source_info_util
 
 from matgrad.index_notation.expressions import ONE, Expression
 from matgrad.index_notation.indices import Index
@@ -327,13 +328,18 @@ def interpreted(closed: Any, arguments: Sequence[Tensor]) -> list[Tensor]:
     for equation in jaxpr.eqns:
         name, options = equation.primitive.name, equation.params
         inputs = [value(v) for v in equation.invars]
-        if name in CALLS:
-            inner = options.get("jaxpr") or options.get("call_jaxpr") or options.get("fun_jaxpr")
-            found: Any = interpreted(inner, inputs)
-        elif name not in PRIMITIVES:
-            raise UnsupportedError(f"the primitive {name} of JAX")
-        else:
-            found = PRIMITIVES[name](*inputs, **({} if name in NO_OPTIONS else options))
+        try:
+            if name in CALLS:
+                inner = options.get("jaxpr") or options.get("call_jaxpr") or options.get("fun_jaxpr")
+                found: Any = interpreted(inner, inputs)
+            elif name not in PRIMITIVES:
+                raise UnsupportedError(f"the primitive {name} of JAX")
+            else:
+                found = PRIMITIVES[name](*inputs, **({} if name in NO_OPTIONS else options))
+        except UnsupportedError as error:
+            frame = source_info_util.user_frame(equation.source_info.traceback)
+            error.place = error.place or (frame and (frame.file_name, frame.start_line))
+            raise
         outputs = found if isinstance(found, list | tuple) else [found]
         values |= dict(zip(equation.outvars, outputs, strict=True))
     return [value(v) for v in jaxpr.outvars]

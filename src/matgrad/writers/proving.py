@@ -336,11 +336,10 @@ class Proof:
         unknown, wrong = False, dict[str, Expression | None]()
         for n, found in self.compared.items():
             for key in found.unequal:
-                difference = found.true.data[key] - found.returned.data[key]
+                difference, own = found.true.data[key] - found.returned.data[key], texts.letters(found.true)
                 if texts.is_rounding(difference, found.returned.data[key], found.true.data[key]):
-                    lines.append(
-                        f"∂/∂{n}: equal up to the rounding of a constant: {texts.shorten(texts.text(difference), 120)}"
-                    )
+                    rounding = texts.shorten(texts.text(difference, own), 120)
+                    lines.append(f"∂/∂{n}: equal up to the rounding of a constant: {rounding}")
                 elif n in samples.witnesses:
                     self.verdict.place = self.verdict.place or self.model.lines.get(n)
                     lines += Shown(samples).wrong(n, key, found.returned.data[key], found.true.data[key])
@@ -348,7 +347,7 @@ class Proof:
                 else:
                     unknown = True
                     lines.append(
-                        f"∂/∂{n}: forms differ, and numbers do not: {texts.shorten(texts.text(difference), 300)}"
+                        f"∂/∂{n}: forms differ, and numbers do not: {texts.shorten(texts.text(difference, own), 300)}"
                     )
         if wrong:
             self.verdict.witness = samples.witness()

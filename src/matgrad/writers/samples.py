@@ -233,6 +233,8 @@ class Samples:
             return []
         try:
             returned = run.gradients([g.copy() for g in gs])
+        except RefutedError as error:
+            return [f"with {shown} {error}"]
         except Exception as error:
             return [f"with {shown} backward raises {type(error).__name__}: {error}{place_of(error)}"]
         for n in (n for n in names if returned[n] is not None):

@@ -51,7 +51,9 @@ def number(a: Atom, sizes: Mapping[str, int]) -> int:
 
 
 class UnsupportedError(Exception):
-    """An operation that has no counterpart in index notation."""
+    """An operation that has no counterpart in index notation; with its place, if no line of Python is being run."""
+
+    place: tuple[str, int] | None = None
 
 
 class OrderError(UnsupportedError):

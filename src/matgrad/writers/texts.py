@@ -48,6 +48,8 @@ def source(file: str, line: int) -> str:
 def place_of(error: BaseException) -> str:
     """The last line of the user's code that an error passed."""
     files = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)]
+    if found := getattr(error, "place", None):
+        return f", in {source(*found)}"
     own = [f for f in files if f[0].endswith(".py") and not f[0].startswith(LIBRARIES) and "site-packages" not in f[0]]
     return f", in {source(*own[-1])}" if own else ""
 
