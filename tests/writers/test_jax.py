@@ -59,7 +59,7 @@ def rms_norm_with_the_mean_over_all():
     return with_vjp(rms, rms_fwd, bwd)
 
 
-@case("refuted", "what goes with the gradient has another value than the function", x="N D", w="D")
+@case("refuted", "the output that goes with the gradient is another one", x="N D", w="D")
 def rms_norm_with_another_fwd():
     def bwd(res, g):
         x, w, r = res

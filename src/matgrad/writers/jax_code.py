@@ -21,12 +21,11 @@ from matgrad.foundation.callers import is_of_package, is_of_user
 from matgrad.index_notation.expressions import is_equal
 from matgrad.inspection.settings import UnfollowedError
 from matgrad.writers.jax_primitives import interpreted
-from matgrad.writers.sizes import DivisionError, Question, Size, UnsupportedError, asked
+from matgrad.writers.sizes import DivisionError, Question, Size, UnsupportedError, asked, number
 from matgrad.writers.slots import keys
 from matgrad.writers.subjects import Code, RefutedError, Run, Uses, by_name, parameters
 from matgrad.writers.tensors import Tensor, gradient, symbols
 
-OTHER_OUTPUT = "what goes with the gradient has another value or form than the function"
 PURE = """numpy nn lax scipy tree tree_util typing vmap jit grad value_and_grad vjp jvp checkpoint remat custom_vjp
 custom_jvp Array"""  # of JAX
 
@@ -89,7 +88,8 @@ class JaxRun(Run):
         """Whether what goes with the gradients, if anything, is what the function returns."""
         for y, z in zip(self.outputs, again, strict=False):
             if not np.allclose(y, z) if self.numeric else self._differs(y, z):
-                raise (RefutedError if self.numeric else UnfollowedError)(OTHER_OUTPUT)
+                found = "the output that goes with the gradient is another one than that of the function"
+                raise RefutedError(found) if self.numeric else UnfollowedError(f"{found}, or has another form")
 
     def _differs(self, y: Tensor, z: Tensor) -> bool:
         return y.dims != z.dims or not all(is_equal(y.data[k], z.data[k]) for k in keys(y.dims))
@@ -136,7 +136,7 @@ def _sizes_of(x: Any) -> list[Size]:
 
 
 def _size(n: Size, known: Mapping[str, Any]) -> Any:
-    return math.prod(known[a] if isinstance(a, str) else a for a in n.atoms)
+    return math.prod(number(a, known) for a in n.atoms)
 
 
 def _structure(x: Tensor, known: Mapping[str, Any]) -> Any:

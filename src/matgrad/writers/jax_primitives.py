@@ -15,10 +15,10 @@ from matgrad.index_notation.expressions import ONE, Expression
 from matgrad.index_notation.indices import Index
 from matgrad.index_notation.positions import Position, position
 from matgrad.writers.contractions import einsum
-from matgrad.writers.joining import cat, stacked
+from matgrad.writers.joining import cat, pad, piece, stacked
 from matgrad.writers.labels import put, taken
 from matgrad.writers.operations import OPERATIONS, cumsum, flip, squeezed
-from matgrad.writers.sizes import Atoms, DivisionError, Size, UnsupportedError, atoms_of, merged
+from matgrad.writers.sizes import Atoms, DivisionError, Less, Size, UnsupportedError, atoms_of, merged
 from matgrad.writers.slots import axis, broadcast
 from matgrad.writers.tensors import Tensor, lift, positions
 from matgrad.writers.views import Part, selected, sliced
@@ -213,12 +213,31 @@ def _slices(x: Tensor, at: Tensor, d: Any, slice_sizes: Any) -> Tensor:
         raise UnsupportedError("indexing that selects neither entries nor one slice")
     dim = d.start_index_map[0]
     length, start = Size(atoms(slice_sizes[dim])), squeezed(at, 0).data[()]
+    if isinstance(start, Expression) and [*map(type, x.dims[dim])] in ([str], [Less]):
+        return piece(x, dim, *_ends(start, length, Size(x.dims[dim])))
     parts = None if isinstance(start, Index) else (start / length.expression).constant
     if parts is None or parts.denominator != 1:
         raise UnsupportedError(f"a slice of {length} entries from {start} on")
     first, last = (Size(merged((n, *length.atoms))) if n else 0 for n in (int(parts), int(parts) + 1))
     part = sliced(x.dims, dim, slice(first, last))
     return x if part is None else part.get(x)
+
+
+def _ends(start: Expression, length: Size, size: Size) -> tuple[Any, Any]:
+    """Where a slice of a named size begins and ends, in numbers from its first or last entries on."""
+    own = length if length.constant is None else length.constant
+    if (c := start.constant) is not None:
+        return int(c), own + int(c)
+    if (c := (start - size.expression).constant) is not None and isinstance(own, int):
+        return int(c), int(c) + own or None
+    raise UnsupportedError(f"a slice of {length} entries from {start} on")
+
+
+def padded(x: Tensor, value: Tensor, padding_config: Any) -> Tensor:
+    """x with a number before and after each dimension"""
+    if any(inside for _, _, inside in padding_config):
+        raise UnsupportedError("padding between entries")
+    return pad(x, [n for low, high, _ in reversed(padding_config) for n in (int(low), int(high))], value=value)
 
 
 def scatter(x: Tensor, at: Any, updates: Tensor, dimension_numbers: Any, is_sum: bool, **_: Any) -> Tensor:
@@ -301,6 +320,7 @@ PRIMITIVES: dict[str, Callable[..., Any]] = {
     "stack": lambda *xs, axis, **_: stacked(xs, axis, merged=False),
     "iota": iota,
     "dim_as_value": value_of_size,
+    "pad": padded,
 }
 CALLS = [
     "jit",

@@ -75,7 +75,7 @@ def pad(x: Tensor, pads: Sequence[Any], mode: str = "constant", value: Any = 0) 
         d, before, after = len(x.dims) - 1 - i, *pads[2 * i : 2 * i + 2]
         x = piece(x, d, max(-before, 0) or None, min(after, 0) or None)
         ends = [with_dim(x.dims, (i, 0), () if n == 1 else (n,)) for n in (before, after) if n > 0]
-        filled = [lift(value or 0).broadcast_to(dims) for dims in ends]
+        filled = [lift(0 if value is None else value).broadcast_to(dims) for dims in ends]
         x = cat([*filled[: before > 0], x, *filled[before > 0 :]], d) if filled else x
     return x
 

@@ -44,7 +44,7 @@ def parted(a: Atom) -> tuple[str, int]:
     return (a.base, a.missing) if isinstance(a, Less) else (str(a), 0)
 
 
-def number(a: Atom, sizes: Mapping[str, int]) -> int:
+def number(a: Atom, sizes: Mapping[str, Any]) -> Any:
     """The number that an atom is for given sizes."""
     base, count = parted(a)
     return sizes[base] - count if isinstance(a, str) else a
