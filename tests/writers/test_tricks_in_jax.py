@@ -159,3 +159,27 @@ def test_neighbours():
     )
     verdict = mg.prove(rolled, x="N T")
     assert verdict.verdict == "proved", verdict
+
+
+def test_symbolic_zeros():
+    def fwd(x, y):
+        return x.value * y.value, (x.value, y.value)
+
+    def of_needed(x, y):
+        return fwd(x, y) if x.perturbed else None
+
+    for forward, conditions in ((fwd, 0), (of_needed, 2)):  # of which one says that all gradients are needed
+        right, wrong = jax.custom_vjp(lambda x, y: x * y), jax.custom_vjp(lambda x, y: x * y)
+        right.defvjp(forward, lambda k, g: (g * k[1], g * k[0]), symbolic_zeros=True)
+        wrong.defvjp(forward, lambda k, g: (g * k[0], g * k[1]), symbolic_zeros=True)
+        verdict = mg.prove(right, x="N D", y="N D").check()
+        assert len(verdict.assumptions) == conditions, verdict
+        assert mg.prove(wrong, x="N D", y="N D").verdict == "refuted"
+
+
+def test_parameters_in_a_dictionary_are_refused_in_one_line():
+    f = jax.custom_vjp(lambda p, x: x @ p["w"])
+    f.defvjp(lambda p, x: (x @ p["w"], (p, x)), lambda k, g: ({"w": k[1].T @ g}, g @ k[0]["w"].T))
+    verdict = mg.prove(f, p="D K", x="N D")
+    assert verdict.verdict == "refused"
+    assert len(verdict.lines) == 1

@@ -16,6 +16,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import CustomVJPPrimal
 
 from matgrad.foundation.callers import is_of_package, is_of_user
 from matgrad.index_notation.expressions import is_equal
@@ -220,11 +221,14 @@ class CustomVJP(JaxCode):
 
     def __init__(self, f: Any) -> None:
         super().__init__(f.fun.__name__, [f.fun, f.fwd, f.bwd])
+        self.has_symbolic_zeros = f.symbolic_zeros
         self.fixed = [n for i, n in enumerate(parameters(f.fun)) if i in f.nondiff_argnums]
 
     def pulled(self, arguments: Mapping[str, Any], outputs: Sequence[Any], gs: Sequence[Any]) -> tuple[Any, Any]:
         """The output of fwd, and the gradients of bwd."""
-        y, kept = self.functions[1](*arguments.values())
+        plain = {n for n in arguments if n in self.fixed or not self.has_symbolic_zeros}
+        given = [x if n in plain else CustomVJPPrimal(x, perturbed=True) for n, x in arguments.items()]
+        y, kept = self.functions[1](*given)
         g = jax.tree.unflatten(jax.tree.structure(y), list(gs))
         found = self.functions[2](*(arguments[n] for n in self.fixed), kept, g)
         names = [n for n in arguments if n not in self.fixed]

@@ -14,7 +14,7 @@ from matgrad.writers.subjects import Code, Context
 ASKED = {  # what proofs assume if code uses attributes of tensors, by which it may decide
     "tensors are contiguous, on a CPU and in double precision": """dtype device is_cuda is_cpu is_contiguous stride
     layout is_sparse itemsize element_size weak_type sharding devices aval""",
-    "all gradients are needed": "needs_input_grad requires_grad is_leaf grad_fn",
+    "all gradients are needed": "needs_input_grad requires_grad is_leaf grad_fn perturbed",
 }
 
 
