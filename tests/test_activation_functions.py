@@ -77,6 +77,7 @@ def check(activation, oracle, backend: Framework, dtype: str, m: int, n: int, se
     assert_close(DY, gradient, noise=TOLERANCE[dtype], dtype=dtype, context=f"gradient of {context}")
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("activation", "oracle"), CASES, ids=map(repr, ALL))
 def test_value_and_gradient_equal_pytorchs(backend, activation, oracle, dtype):

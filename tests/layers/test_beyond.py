@@ -33,6 +33,7 @@ def network(seed: int, dtype: str = "float64") -> mg.MultilayerPerceptron:
     return M
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_outputs_and_gradients_are_those_of_torch(backend: Framework, seed: int):
     M = network(seed)

@@ -559,6 +559,7 @@ def test_a_model_leaves_the_output_and_its_gradient_in_its_layers():
     assert first.Y is first.DY is last.Y is last.DY is None
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ALL_LAYERS)
 def test_steps_change_the_state_as_on_numpy(backend, name, dtype):
