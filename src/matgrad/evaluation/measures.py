@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from matgrad import loss_functions as losses
+from matgrad import loss_functions as lf
 from matgrad.activation_functions import sigmoid
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array
@@ -92,7 +92,7 @@ def evaluation_batch(M: MultilayerPerceptron) -> int:
     return max(1, min(most, EVALUATION_BYTES // (8 * widest), PART_BYTES // (8 * inner)))
 
 
-def measure(M: MultilayerPerceptron, data: Batches, loss: losses.LossFunction, *, compiled: bool = True) -> Measures:
+def measure(M: MultilayerPerceptron, data: Batches, loss: lf.LossFunction, *, compiled: bool = True) -> Measures:
     """The measures of M in evaluation mode, in one pass over the data, which is normalized as M expects.
 
     If its N examples have weights sᵢ, the loss is Σ sᵢℓᵢ / N, as in training; all other measures count each once.
@@ -123,7 +123,7 @@ def _tokens(Y: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return Y.reshape(len(T), -1).argmax(axis=1)[counted, None], T[counted]
 
 
-def compute_loss(M: MultilayerPerceptron, data: Batches, loss: losses.LossFunction) -> float:
+def compute_loss(M: MultilayerPerceptron, data: Batches, loss: lf.LossFunction) -> float:
     """The mean loss per example, in evaluation mode."""
     return measure(M, data, loss).loss
 
@@ -184,7 +184,7 @@ def score(M: MultilayerPerceptron, X: Any, T: np.ndarray) -> float:
     """
     X, T = checked_examples(X, T)
     Y = predict(M, X).astype(np.float64)
-    if losses.are_tokens(M, T):
+    if lf.are_tokens(M, T):
         return float(np.mean(np.equal(*_tokens(Y, T))))
     if _is_classifier(M, T):
         return float(np.mean(predicted_classes(M, Y) == _expected_classes(M, T)))
@@ -202,7 +202,7 @@ def _is_classifier(M: MultilayerPerceptron, T: np.ndarray) -> bool:
     if M.layers[-1].output_size > 1:
         return are_classes(T)
     if M.information.get("loss") is not None:
-        return not isinstance(losses.create_loss(M.information["loss"]), losses.SquaredErrorLoss | losses.HuberLoss)
+        return not isinstance(lf.create_loss(M.information["loss"]), lf.SquaredErrorLoss | lf.HuberLoss)
     return bool(np.isin(T, (0, 1)).all()) and (are_classes(T) or M.layers[-1].output == "probability")
 
 
@@ -227,16 +227,16 @@ def predicted_classes(M: MultilayerPerceptron, Y: Array) -> np.ndarray:
     return (A[:, 0] >= threshold).astype(np.int64)
 
 
-def probabilities(M: MultilayerPerceptron, Y: np.ndarray, loss: losses.LossFunction) -> np.ndarray | None:
+def probabilities(M: MultilayerPerceptron, Y: np.ndarray, loss: lf.LossFunction) -> np.ndarray | None:
     """The probability of each class for each row of an output Y of M, or None where Y and the loss define none.
 
     They are Y, e^Y or, of logits, softmax(Y) or σ(Y), by the kind of output and the loss. One column has the
     probabilities of class 1, and gets those of class 0 beside it.
     """
     kind = M.layers[-1].output
-    if kind == "real" and isinstance(loss, losses.SoftmaxCrossEntropyLoss):
+    if kind == "real" and isinstance(loss, lf.SoftmaxCrossEntropyLoss):
         P = stable_softmax(Y)
-    elif kind == "real" and isinstance(loss, losses.BinaryCrossEntropyLoss):
+    elif kind == "real" and isinstance(loss, lf.BinaryCrossEntropyLoss):
         P = sigmoid(Y)
     elif kind == "real":
         return None

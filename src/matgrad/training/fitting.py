@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from matgrad import loss_functions as lf
 from matgrad.callbacks import SNIP, Accounting, Callback, EarlyStopping, Statistics, TopologyCallback, default_report
 from matgrad.datasets import DataLoader, Normalization, Text
 from matgrad.datasets.checking import as_type, checked_examples, checked_weights
@@ -20,17 +21,6 @@ from matgrad.layers.dropout import LinearDropoutLayer
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.tokens import EmbeddingLayer
 from matgrad.learning_rate import create_scheduler
-from matgrad.loss_functions import (
-    HuberLoss,
-    LossFunction,
-    SquaredErrorLoss,
-    check_loss,
-    check_target_values,
-    create_loss,
-    default_loss,
-    loss_name,
-    number_of_classes,
-)
 from matgrad.training.run import Training
 from matgrad.training.view import BATCH_SIZE, EPOCHS, LEARNING_RATE, Data, History, checked_callbacks
 
@@ -45,7 +35,7 @@ def fit(
     X: Any,
     T: Any = None,
     *,
-    loss: LossFunction | str | None = None,
+    loss: lf.LossFunction | str | None = None,
     learning_rate: float | str | Callable[[int], float] = LEARNING_RATE,
     epochs: int = EPOCHS,
     batch_size: int = BATCH_SIZE,
@@ -109,15 +99,15 @@ def fit(
         check_causal(M)
         test = (X.Xtest, X.Ttest) if test is None else test
     examples = _checked("the data of epoch 0", X(0)) if is_function else _checked("", (X, T, sample_weight))
-    loss = default_loss(M, examples[1]) if loss is None else create_loss(loss)
-    check_loss(M, loss)
+    loss = lf.default_loss(M, examples[1]) if loss is None else lf.create_loss(loss)
+    lf.check_loss(M, loss)
     if early_stopping is not None and (validation is None or not statistics):
         raise ValueError("early_stopping needs validation data and statistics")
     if is_function and isinstance(validation, Real):
         raise ValueError("validation: no fraction of data that differs by epoch can be held out; expected (X, T)")
     parts = _parts(examples, validation, test, seed)
     inputs, targets = _normalizations(M, loss, *parts[""][:2], normalize, normalize_targets)
-    counts = [number_of_classes(M, loss, T) for _, T, _ in parts.values()]
+    counts = [lf.number_of_classes(M, loss, T) for _, T, _ in parts.values()]
     classes = None if None in counts or targets is not None else counts[0]
     c = None if class_weight is None else class_weights(class_weight, parts[""][1], classes)
 
@@ -133,7 +123,7 @@ def fit(
         options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "classes": K, "weights": s}
         result = DataLoader(X, T, batch_size, **options, checked=inputs is None and targets is None)
         if result.labels is None:
-            check_target_values(M, result.T, loss, f"{name}T")
+            lf.check_target_values(M, result.T, loss, f"{name}T")
         return result.to(M.backend.name, dtype=M.dtype, device=M.device)
 
     def loader_of_epoch(i: int) -> DataLoader:
@@ -153,7 +143,7 @@ def fit(
     own += [default_report()] if verbose else []
     run = Training(M, loss, data, epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
     M.normalization, M.target_normalization = inputs, targets
-    known, M.information = M.information, {**M.information, "loss": loss_name(loss), "classes": classes}
+    known, M.information = M.information, {**M.information, "loss": lf.loss_name(loss), "classes": classes}
     M.information |= {"class_names": list(X.class_names or ())} if isinstance(X, Text) else {}
     try:
         return run.train(own, resume)
@@ -186,7 +176,7 @@ def _checked(name: str, part: Any, other: str = "") -> Part:
 
 
 def _normalizations(
-    M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray, kind: str | None, kind_of_targets: str | None
+    M: MultilayerPerceptron, loss: lf.LossFunction, X: Any, T: np.ndarray, kind: str | None, target_kind: str | None
 ) -> tuple[Normalization | None, Normalization | None]:
     """The normalizations of the inputs and of the targets: those of M, else those of these kinds for X and T."""
     inputs, targets = M.normalization, M.target_normalization
@@ -194,9 +184,9 @@ def _normalizations(
         raise ValueError(f"normalize: found {found!r}, but {M.layers[0]!r} takes labels, which keep their values")
     if inputs is None and kind is not None:
         inputs = Normalization.of(kind, X, dtype=M.dtype)
-    if kind_of_targets == "auto":
+    if target_kind == "auto":
         is_free = type(M.layers[-1]) in (LinearLayer, LinearDropoutLayer)  # every output can be any number
-        kind_of_targets = "standard" if is_free and isinstance(loss, SquaredErrorLoss | HuberLoss) else None
-    if targets is None and kind_of_targets not in (None, "none"):
-        targets = Normalization.of(kind_of_targets, T.reshape(len(T), -1), dtype=M.dtype)
+        target_kind = "standard" if is_free and isinstance(loss, lf.SquaredErrorLoss | lf.HuberLoss) else None
+    if targets is None and target_kind not in (None, "none"):
+        targets = Normalization.of(target_kind, T.reshape(len(T), -1), dtype=M.dtype)
     return inputs, targets
