@@ -136,6 +136,13 @@ def test_a_model_with_densities():
     assert create_model(LAYERS, SIZES, densities="0.5", weights="Zero").layers[2].W.support.nnz == 21
 
 
+def test_the_density_of_a_whole_model_is_divided_by_all_that_take_densities():
+    expected = [layer.nnz for layer in create_model("ReLU;Linear", [30, 20, 5], densities="ER(0.3)").linear_layers()]
+    for change in (mg.MultilayerPerceptron.set_densities, mg.MultilayerPerceptron.prune):
+        change(M := create_model("ReLU;Linear", [30, 20, 5]), "ER(0.3)")
+        assert [layer.nnz for layer in M.linear_layers()] == expected
+
+
 # -- saved models ------------------------------------------------------------------------------
 
 

@@ -181,7 +181,7 @@ class ModelBase:
         return [layer for _, layer in self.walk() if isinstance(layer, LinearLayer)]
 
     def set_densities(self, densities: Items, rng: Generator | None = None) -> None:
-        """Give every linear layer a random support; densities are a list such as ``0.01;0.05;1``, or one for all.
+        """Give every linear layer a random support: by densities such as ``0.01;1``, one for all, or ``ER(0.05)``.
 
         A layer keeps its weights at the support, so those of a new model are too small for it until `set_weights`;
         with density 1 it stays as it is.
@@ -208,7 +208,7 @@ class ModelBase:
     def prune(self, densities: Items | None = None, *, overall: float | None = None) -> None:
         """Keep the weights that are farthest from 0: in each linear layer by its density, or over all layers.
 
-        The densities are a list such as ``0.01;0.05;1``, or one for all. With an `overall` density there is one
+        The densities are a list such as ``0.01;1``, one for all, or ``ER(0.05)``. An `overall` density is that of one
         threshold for all layers, but each keeps at least one weight. Numbers of weights are exact: equal weights are
         dropped in the order of their positions. The optimizers keep their state for the weights that stay.
         """
