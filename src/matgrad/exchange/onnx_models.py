@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from matgrad import activation_functions as af
 from matgrad import layers as ly
 from matgrad.datasets.dataset import Normalization
-from matgrad.exchange import chain, onnx_shapes
+from matgrad.exchange import chain, onnx_shapes, shapes
 from matgrad.exchange.chain import Operation, chain_of, model_of
 from matgrad.exchange.onnx_graph import DOMAINS, Graph, row_of
 from matgrad.exchange.onnx_shapes import Layout, Nodes
@@ -229,7 +229,7 @@ def _product(graph: Graph) -> Operation:
         )
     branch = graph.branches.pop()
     shape, G = _shared(graph.layout, branch.layout), graph.since(branch.start)
-    return ly.GatedLayer.on(shape, *(_one(shape, x) for x in (branch.operations, G)))
+    return ly.GatedLayer.on(shape, *(shapes.one(shape, _layers(x)) for x in (branch.operations, G)))
 
 
 def _layers(operations: list[tuple[str, Operation]]) -> list[Any]:
@@ -238,12 +238,6 @@ def _layers(operations: list[tuple[str, Operation]]) -> list[Any]:
     if M.normalization is not None or M.target_normalization is not None:
         raise ValueError("follows a normalization that is not the first operation of the graph, nor the last")
     return M.layers
-
-
-def _one(shape: Shape, operations: list[tuple[str, Operation]]) -> Any:
-    """The layer that operations are."""
-    layers = _layers(operations)
-    return layers[0] if len(layers) == 1 else ly.SequenceLayer.on(shape, *layers)
 
 
 def _shared(a: Layout | None, b: Layout | None) -> Shape:

@@ -96,10 +96,6 @@ def _grid(graph: Nodes, x: Any) -> None:
     graph.add("Transpose", perm=[0, *range(2, k + 2), 1]).reshape(x.output_size)
 
 
-def _embedding(graph: Nodes, x: ly.EmbeddingLayer) -> None:
-    graph.add("Cast", to=TensorProto.INT64).add("Gather", first=x.W, axis=0).reshape(x.output_size)
-
-
 def _positions(graph: Nodes, x: Any) -> None:
     shape = shape_of(x)
     graph.reshape(*shape).add("Add", chain.dense(x.b).reshape(shape)).reshape(x.output_size)
@@ -137,7 +133,9 @@ WRITERS: dict[type, Callable[[Nodes, Any], object]] = {
     ly.SequenceLayer: lambda graph, x: _parts(graph, x.layers),
     ly.ResidualLayer: _residual,
     ly.GatedLayer: _gated,
-    ly.EmbeddingLayer: _embedding,
+    ly.EmbeddingLayer: lambda graph, x: (
+        graph.add("Cast", to=TensorProto.INT64).add("Gather", first=x.W, axis=0).reshape(x.output_size)
+    ),
     ly.PositionsLayer: _positions,
     ly.SinusoidalLayer: _positions,
     ly.AttentionLayer: _attention,

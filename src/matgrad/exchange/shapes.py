@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.exchange import chain
-from matgrad.layers import ConvolutionLayer, EmbeddingLayer, Layer
+from matgrad.layers import ConvolutionLayer, EmbeddingLayer, Layer, SequenceLayer
 from matgrad.layers.composite import Shape
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -68,6 +68,11 @@ def convolution(shape: Shape, A: np.ndarray, b: np.ndarray | None, stored: Any =
         made = chain.linear(SparseMatrix.from_dense(made.W, support), b)
     inner.W, inner.b = made.W, made.b  # type: ignore[attr-defined]
     return layer
+
+
+def one(shape: Shape, layers: list[Any]) -> Layer:
+    """The only one of some layers, or these as a sequence."""
+    return layers[0] if len(layers) == 1 else SequenceLayer.on(shape, *layers)
 
 
 def embedding(shape: Shape, W: np.ndarray) -> Layer:

@@ -110,7 +110,7 @@ class Reader:
         elif kind is Residual:
             yield ly.ResidualLayer.on(shape, *self._inner(list(module)))
         elif kind is Gated:
-            yield ly.GatedLayer.on(shape, *(self._only(part) for part in (module.F, module.G)))
+            yield ly.GatedLayer.on(shape, *(shapes.one(shape, self._inner([*part])) for part in (module.F, module.G)))
         else:
             operation = self.of_row(module)
             if isinstance(operation, ly.DropoutLayer):
@@ -125,10 +125,6 @@ class Reader:
         """Raise if the outputs are images with channels first, in another order than ours."""
         if self.order is not None and (self.order != np.arange(len(self.order))).any():
             raise ValueError("gives images with channels first as rows: expected a linear layer after nn.Flatten")
-
-    def _only(self, part: Any) -> Any:
-        layers = self._inner(list(part))
-        return layers[0] if len(layers) == 1 else ly.SequenceLayer.on(self.shape or (), *layers)
 
     def _inner(self, modules: list[Any]) -> list[Any]:
         """The layers of modules that begin where this reader is."""
