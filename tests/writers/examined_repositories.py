@@ -423,6 +423,35 @@ class PowerPool(Function):
         return d * (x > 1e-6), None
 
 
+@case(q="B H T D", k="B H T D", v="B H T E")
+class LinearAttention(Function):
+    """elu + 1 features, non causal, normalized"""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        fq, fk = F.elu(q) + 1, F.elu(k) + 1
+        kv = fk.transpose(-2, -1) @ v
+        z = 1 / (fq @ fk.sum(-2).unsqueeze(-1))
+        o = (fq @ kv) * z
+        ctx.save_for_backward(q, k, v, fq, fk, kv, z, o)
+        return o
+
+    @staticmethod
+    def backward(ctx, g):
+        q, k, v, fq, fk, kv, z, o = ctx.saved_tensors
+        dn = g * z
+        dz = -(g * o).sum(-1, keepdim=True) * z
+        dfq = dn @ kv.transpose(-2, -1) + dz * fk.sum(-2).unsqueeze(-2)
+        dkv = fq.transpose(-2, -1) @ dn
+        dfk = v @ dkv.transpose(-2, -1) + (dz * fq).sum(-2).unsqueeze(-2)
+        dv = fk @ dkv
+        return (
+            dfq * torch.where(q > 0, torch.ones_like(q), torch.exp(q)),
+            dfk * torch.where(k > 0, torch.ones_like(k), torch.exp(k)),
+            dv,
+        )
+
+
 CASES += [
     (
         "label_smoothing",

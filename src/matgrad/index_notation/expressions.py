@@ -146,11 +146,14 @@ class Expression:
         return (f for m in self.terms for f, _ in m)
 
     def inner(self) -> Iterator[Factor]:
-        """The factors of all monomials, also those inside others."""
-        for f in self.factors():
-            yield f
-            for e in f.inside():
-                yield from e.inner()
+        """The factors of all monomials, also those inside others, each once."""
+        seen, left = set[Factor](), [self]
+        while left:
+            for f in left.pop().factors():
+                if f not in seen:
+                    seen.add(f)
+                    left += f.inside()
+                    yield f
 
     def content(self, which: Callable[[Factor], bool] = lambda f: True) -> Powers:
         """The least exponents of some of its factors, which every term can be divided by."""

@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from matgrad.foundation.notation import function_symbol, parenthesized, symbol
 from matgrad.index_notation.conditions import Flag, Order, Step
-from matgrad.index_notation.expressions import Delta, Entry, Expression, Factor, Monomial, is_natural, written_terms
+from matgrad.index_notation.expressions import (
+    KNOWN,
+    Delta,
+    Entry,
+    Expression,
+    Factor,
+    Monomial,
+    is_natural,
+    written_terms,
+)
 from matgrad.index_notation.functions import Applied, Maximum
 from matgrad.index_notation.indices import Index, Label, Last, Reversed, Shifted, shifted, unshifted
 from matgrad.index_notation.positions import Position
@@ -22,7 +32,7 @@ LETTERS = "klmnpqrstuvw"
 
 def text(e: Expression, names: Names | None = None) -> str:
     """The expression as text; `names` has the indices that are written in another way than they are called."""
-    return Text().expression(e, names or {})
+    return TEXT.expression(e, names or {})
 
 
 class Text:
@@ -58,7 +68,11 @@ class Text:
         return base if p == 1 else f"{base}^{self.exponent(p)}"
 
     def factor(self, f: Factor, names: Names) -> str:
-        """A factor, with letters for the indices that it binds."""
+        """A factor, with letters for the indices that it binds; as it occurs in many terms, it is written once."""
+        return _written(self, f, tuple(names.items()))
+
+    def written(self, f: Factor, names: Names) -> str:
+        """A factor."""
 
         def name(i: Index) -> str:
             if isinstance(i, Reversed):
@@ -127,6 +141,14 @@ class Text:
     def over(self, what: str, indices: Iterable[str], x: str) -> str:
         """Σ_k x, or max_k(x)"""
         return f"{what}_{''.join(indices)}{' ' if what == 'Σ' else ''}{x}"
+
+
+TEXT = Text()
+
+
+@lru_cache(KNOWN)
+def _written(writer: Text, f: Factor, names: tuple[tuple[Index, str], ...]) -> str:
+    return writer.written(f, dict(names))
 
 
 class Latex(Text):

@@ -144,13 +144,14 @@ def kinks(tensors: Sequence[Tensor]) -> dict[str, Kink]:
     found: dict[str, tuple[str, Kink]] = {}
     for t in tensors:
         for f in (f for e in t.data.values() if isinstance(e, Expression) for f in e.inner()):
-            shape = f.shape({i: i.size for i in f.free})
-            names = letters(t)
+            if not isinstance(f, Step | Maximum):
+                continue
+            shape, names = f.shape({i: i.size for i in f.free}), letters(t)
             bound = sorted(f.free - names.keys(), reverse=True)
             names |= dict(zip(bound, (x for x in LETTERS if x not in names.values()), strict=False))
             if isinstance(f, Step) and not any(isinstance(g, Maximum) for g in f.argument.inner()):
                 found.setdefault(shape, (f"{text(f.argument, names)} = 0", f))
-            elif isinstance(f, Maximum):
+            if isinstance(f, Maximum):
                 found.setdefault(shape, ("two are the greatest", f))
     return dict(found.values())
 
