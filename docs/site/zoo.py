@@ -26,7 +26,7 @@ for all sizes; and the code for PyTorch and JAX. It is that of [torch_zoo.py](..
 [jax_zoo.py](../examples/zoo/jax_zoo.py): `matgrad prove FILE` proves all that is in a file, and tests compare the
 gradients with automatic differentiation in float64.
 
-This page is made by [docs/site/zoo.py](site/zoo.py).
+This page is made by `docs/site/zoo.py`.
 """
 
 
