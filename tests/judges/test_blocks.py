@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from matgrad import layers, matrix_operations
+from matgrad import layers, loss_functions, matrix_operations
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.blocks import COMPOSITES, DECLARED, MADE
 from matgrad.judges.suite import ALL_SIZES, NUMBERS, SYMPY, cases
@@ -68,16 +68,31 @@ MUTANTS = [
     ("AttentionLayer", "+ unstack(DV, HL) @ E_V", "- unstack(DV, HL) @ E_V", "Attention"),
     ("AttentionLayer", "A = stable_softmax(S)", "A = stable_softmax(S + S)", "Attention"),
     ("AttentionLayer", "unstack(DQ, HL) @ E_Q", "unstack(DQ, HL) @ E_K", "Attention"),
+    ("TokenCrossEntropyLoss", "self.classes(Y, T), s) / L", "self.classes(Y, T), s)", "TokenCrossEntropy"),
+    ("TokenCrossEntropyLoss", "self.classes(Y, T)) / L, L)", "self.classes(Y, T)), L)", "TokenCrossEntropy"),
+    ("TokenCrossEntropyLoss", "return unstack(", "return -unstack(", "TokenCrossEntropy"),
+    ("TokenCrossEntropyLoss", "@ identity(V, like=Y)", "@ (2 * identity(V, like=Y))", "TokenCrossEntropy"),
+    ("TokenCrossEntropyLoss", "stack(column_repeat(s, L), L)", "stack(column_repeat(s, L), L) / L", "TokenCrossEntropy"),
+    # with the same gradients: only a definition tells
+    ("MeanLayer", "Y = rows_mean(X)", "Y = rows_mean(X) + 1", "AvgPool"),
+    ("ResidualLayer", "Y = X + Z", "Y = X + Z + 1", "Residual"),
+    ("EachLayer", "        Y = unstack(V, P)", "        Y = unstack(V, P) + 1", "Each"),
+    ("GatedLayer", "Y = hadamard(A, B)", "Y = hadamard(A, B) + 1", "Gated"),
+    ("PositionsLayer", "Y = X + row_repeat(b, N)", "Y = X + row_repeat(b, N) + 1", "Positions"),
+    ("RotaryLayer", "Y = hadamard(", "Y = 1 + hadamard(", "Rotary"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m[0]}: {m[2]}")
 def test_wrong_equations_are_not_proved(mutant: tuple[str, str, str, str], monkeypatch: pytest.MonkeyPatch):
     name, old, new, subject = mutant
-    cls = getattr(layers, name)
+    owner = layers if hasattr(layers, name) else loss_functions
+    cls = getattr(owner, name)
     source, module = inspect.getsource(cls), sys.modules[cls.__module__]
     assert source.count(old) == 1, source.count(old)
     wrong = {**vars(matrix_operations), **vars(module)}
     exec(compile(source.replace(old, new), module.__file__ or "", "exec"), wrong)
-    monkeypatch.setattr(layers, name, wrong[name])
+    monkeypatch.setattr(owner, name, wrong[name])
+    if subject in loss_functions.LOSSES:
+        monkeypatch.setitem(loss_functions.LOSSES, subject, wrong[name])
     assert not all(check.ok for check in verdicts(subject, ALL_SIZES))

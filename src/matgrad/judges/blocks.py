@@ -17,7 +17,7 @@ from matgrad import layers
 from matgrad.index_notation.indices import FIRST, Index, divided, joined
 from matgrad.inspection.equations import assignment
 from matgrad.inspection.verdicts import Check, feedforward_values, origin_of
-from matgrad.judges.definitions import ArbitraryActivation
+from matgrad.judges.definitions import ArbitraryActivation, definition_of
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import Matrix, elements_sum, identity, one_hot, stack
@@ -107,6 +107,73 @@ def _convolution(a: Any, layer: Any, X: Any) -> Any:
     return a.matrix((X.shape[0], layer.output_size), entry)
 
 
+def _mean(a: Any, layer: Any, X: Any) -> Any:
+    """y_np = Σ_q Σ_d e_(p,q)d · x_nd / Q"""
+    E, Q = layer.E, a.size("Q")
+
+    def entry(n: Index, p: Index) -> Any:
+        return a.sum(lambda q: a.sum(lambda d: E[joined(p, q), d] * X[n, d], X.shape[1]), Q) / a.number(Q)
+
+    return a.matrix((X.shape[0], layer.output_size), entry)
+
+
+def _of_tokens(a: Any, layer: Any, X: Any) -> Any:
+    """y_n(p,k) = v_(n,p)k with V = F(U) and u_(n,p)c = x_n(p,c)"""
+    (F,) = layer.layers
+    rows = X.shape[0] * layer.P
+
+    def token(i: Index, c: Index) -> Any:
+        n, p = divided(i, 0 if a.is_one(layer.P) else 1)
+        return X[n, joined(p, c)]
+
+    V = _output(a, F, a.matrix((rows, F.input_size), token))
+
+    def entry(n: Index, at: Index) -> Any:
+        p, k = divided(at, 0 if a.is_one(F.output_size) else 1)
+        return V[joined(n, p), k]
+
+    return a.matrix((X.shape[0], layer.output_size), entry)
+
+
+def _output(a: Any, layer: Layer, X: Any) -> Any:
+    """Y of a layer of rows, by its definition."""
+    define: Any = definition_of(layer, a)
+    return define(X)["Y"]
+
+
+def _residual(a: Any, layer: Any, X: Any) -> Any:
+    """y_nd = x_nd + z_nd with Z = F(X)"""
+    (F,) = layer.layers
+    Z = _output(a, F, X)
+    return a.matrix(X.shape, lambda n, d: X[n, d] + Z[n, d])
+
+
+def _sequence(a: Any, layer: Any, X: Any) -> Any:
+    """Y = G(F(X))"""
+    return reduce(lambda Z, part: _output(a, part, Z), layer.layers, X)
+
+
+def _gated(a: Any, layer: Any, X: Any) -> Any:
+    """y_nk = a_nk · b_nk with A = F(X) and B = G(X)"""
+    A, B = (_output(a, part, X) for part in layer.layers)
+    return a.matrix(A.shape, lambda n, k: A[n, k] * B[n, k])
+
+
+def _positions(a: Any, layer: Any, X: Any) -> Any:
+    """y_nd = x_nd + b_d"""
+    return a.matrix(X.shape, lambda n, d: X[n, d] + layer.b[FIRST, d])
+
+
+def _turned(a: Any, layer: Any, X: Any) -> Any:
+    """y_nd = c_d · x_nd + s_d · Σ_k e_dk · x_nk"""
+    c, s, E = layer.c, layer.s, layer.E
+
+    def entry(n: Index, d: Index) -> Any:
+        return c[FIRST, d] * X[n, d] + s[FIRST, d] * a.sum(lambda k: E[d, k] * X[n, k], X.shape[1])
+
+    return a.matrix(X.shape, entry)
+
+
 def _self_attention(a: Any, layer: Any, X: Any) -> Any:
     """y_nk = Σ_(h,i,e) (Σ_j a_nhij·v_nhje) · (E_Y)_k(h,i,e), with a_nhij = e^s_nhij / Σ_j e^s_nhij"""
     H, L, C = a.size("H"), a.size("L"), a.size("C")
@@ -134,32 +201,36 @@ DECLARED: dict[str, list[Declared]] = {
         Declared(lambda s: _windows(s, s.linear("Q", "K"), "K"), _convolution),
         Declared(lambda s: _windows(s, s.linear("Q", "K", ArbitraryActivation()), "K")),
     ],
-    "AvgPool": [Declared(lambda s: _windows(s, s.layer(layers.MeanLayer, "Q", "1"), "1"))],
+    "AvgPool": [Declared(lambda s: _windows(s, s.layer(layers.MeanLayer, "Q", "1"), "1"), _mean)],
     "MaxPool": [Declared(lambda s: _windows(s, s.layer(layers.MaxLayer, "Q", "1"), "1"))],
     "Each": [
-        Declared(lambda s: _each(s, s.normalization(layers.BatchNormalizationLayer, "C"), "C", "C")),
-        Declared(lambda s: _each(s, s.normalization(layers.LayerNormalizationLayer, "C"), "C", "C")),
-        Declared(lambda s: _each(s, s.normalization(layers.RMSNormalizationLayer, "C"), "C", "C")),
+        Declared(lambda s: _each(s, s.normalization(layers.BatchNormalizationLayer, "C"), "C", "C"), _of_tokens),
+        Declared(lambda s: _each(s, s.normalization(layers.LayerNormalizationLayer, "C"), "C", "C"), _of_tokens),
+        Declared(lambda s: _each(s, s.normalization(layers.RMSNormalizationLayer, "C"), "C", "C"), _of_tokens),
     ],
-    "Residual": [Declared(lambda s: s.layer(layers.ResidualLayer, "D", "D", s.linear("D", "D")))],
+    "Residual": [Declared(lambda s: s.layer(layers.ResidualLayer, "D", "D", s.linear("D", "D")), _residual)],
     "Sequence": [
-        Declared(lambda s: s.layer(layers.SequenceLayer, "D", "K", s.linear("D", "C"), s.linear("C", "K", path="2")))
+        Declared(
+            lambda s: s.layer(layers.SequenceLayer, "D", "K", s.linear("D", "C"), s.linear("C", "K", path="2")),
+            _sequence,
+        )
     ],
     "Gated": [
         Declared(
             lambda s: s.layer(
                 layers.GatedLayer, "D", "K", s.linear("D", "K", ArbitraryActivation()), s.linear("D", "K", path="2")
-            )
+            ),
+            _gated,
         )
     ],
     "Embedding": [
         Declared(lambda s: s.layer(layers.EmbeddingLayer, "L", "L·C", W=s.symbols("W", "V", "C"), L=s("L"), V=s("V")))
     ],
     "Positions": [
-        Declared(lambda s: s.layer(layers.PositionsLayer, "D", "D", b=s.symbols("b", "1", "D"))),
-        Declared(lambda s: s.layer(layers.SinusoidalLayer, "D", "D", b=s.symbols("b", "1", "D"))),
+        Declared(lambda s: s.layer(layers.PositionsLayer, "D", "D", b=s.symbols("b", "1", "D")), _positions),
+        Declared(lambda s: s.layer(layers.SinusoidalLayer, "D", "D", b=s.symbols("b", "1", "D")), _positions),
     ],
-    "Rotary": [Declared(_rotary)],
+    "Rotary": [Declared(_rotary, _turned)],
     "Attention": [Declared(_attention, _self_attention)],
 }
 
