@@ -350,3 +350,22 @@ def test_a_rule_that_grows_something_else_is_refused(change: Any):
 def test_a_run_that_is_too_short_for_updates_says_so(method: TopologyCallback, density: float, how: str):
     with pytest.warns(UserWarning, match=f"{type(method).__name__}: the run of .* too short .* {how}"):
         model(densities=density).fit(*data(), epochs=1, callbacks=[method])
+
+
+@pytest.mark.parametrize("regrow", [False, True])
+@pytest.mark.parametrize("grow", ["Random", "Gradient"])
+def test_a_convolution_grows_within_its_groups(grow: str, regrow: bool):
+    mg.manual_seed(0)
+    layers = "Conv(4, 3, groups=2, act=ReLU);Conv(4, 2, groups=2);Linear"
+    M = mg.create_model(layers, ["5x5x4", 3], densities="0.3;0.5;1")  # and with 0.5 the groups are full
+    before = supports(M)
+    rng = np.random.default_rng(1)
+    X, t = rng.normal(size=(40, 100)), rng.integers(3, size=40)
+    topology = Topology("Magnitude(0.5)", grow, every=2, regrow=regrow)
+    M.fit(X, t, epochs=2, batch_size=10, callbacks=[topology])
+    assert topology.updates > 0
+    for old, new, layer in zip(before, supports(M), M.layers, strict=False):
+        (inner,) = layer.layers
+        assert old.nnz == new.nnz
+        assert np.isin(new.flat(), inner.within.flat()).all()
+    assert not before[0].is_same(supports(M)[0])

@@ -16,6 +16,7 @@ from matgrad.callbacks.callback import Callback
 from matgrad.engines.engine import engine_of
 from matgrad.engines.fallback import EvaluationWithFallback, evaluation_of
 from matgrad.foundation.numbers import check_size, generator
+from matgrad.layers.weights import WeightedLayer
 from matgrad.program.computations import GradientFactors, sparse_parameters
 from matgrad.sparse.rules import Factors, Grow, Prune, Rewiring, Site, create_grow, create_prune, smallest
 from matgrad.sparse.support import Support
@@ -149,12 +150,15 @@ class Topology(TopologyCallback):
         factors = self._factors(run, rng)
         for path, layer, name in sparse_parameters(run.M):
             W = getattr(layer, name)
-            dropped = self._dropped(W.support, run.M.backend.to_numpy(W.values)[0], self._scale(t))
+            within = layer.within if isinstance(layer, WeightedLayer) else None
+            dropped = self._dropped(W.support, within, run.M.backend.to_numpy(W.values)[0], self._scale(t))
             if not dropped.any():
                 continue
             grown = np.empty(0, dtype=np.int64)
             if self.grow is not None:
                 taken = Support.from_flat(W.shape, W.support.kept_flat()[~dropped]) if self.regrow else W.support
+                if within is not None:
+                    taken = _with_outside(taken, within)
                 site = Site(taken, rng, factors.get(f"{path}.{name}", []), engine_of(run.M).largest_products)
                 grown = _checked_positions(self.grow, site, int(np.count_nonzero(dropped)))
             rewiring = Rewiring(W.support, ~dropped, grown)
@@ -162,17 +166,18 @@ class Topology(TopologyCallback):
             new = 0.0 if is_zero else sparse_weights(self.weights, rewiring.support, rng, rewiring.new_elements)
             layer.rewire(name, rewiring, new)
 
-    def _dropped(self, support: Support, values: np.ndarray, scale: float) -> np.ndarray:
+    def _dropped(self, support: Support, within: Support | None, values: np.ndarray, scale: float) -> np.ndarray:
         """Which weights the rule drops; those nearest to 0, if it drops more than can be dropped.
 
-        Those are as many as there are free positions to grow at; without growing, all but one.
+        Those are as many as there are free positions to grow at, `within` a support if there is one; without growing,
+        all but one.
         """
         dropped = np.array(self.prune(values, scale))
         if dropped.shape != values.shape or dropped.dtype != bool:
             found = f"{dropped.dtype} of shape {dropped.shape}"
             raise ValueError(f"{self.prune!r}: expected a vector of {len(values)} booleans, found {found}")
-        K, D = support.shape
-        most = support.nnz - 1 if self.grow is None else support.nnz if self.regrow else K * D - support.nnz
+        size = math.prod(support.shape) if within is None else within.nnz
+        most = support.nnz - 1 if self.grow is None else support.nnz if self.regrow else size - support.nnz
         chosen = np.flatnonzero(dropped)
         if len(chosen) > most:
             dropped[chosen[~smallest(np.abs(values[chosen]), most)]] = False
@@ -198,6 +203,12 @@ class Topology(TopologyCallback):
             name, _, side = key.rpartition(".")
             found[name]["AB".index(side[0])].append(M.backend.to_numpy(F))
         return {name: (np.concatenate(A, axis=1), np.concatenate(B, axis=0)) for name, (A, B) in found.items()}
+
+
+def _with_outside(taken: Support, within: Support) -> Support:
+    """The positions of one support, and those that another one lacks."""
+    outside = np.setdiff1d(np.arange(math.prod(within.shape)), within.flat())
+    return Support.from_flat(within.shape, np.union1d(taken.flat(), outside))
 
 
 def _checked_positions(grow: Grow, site: Site, count: int) -> np.ndarray:
