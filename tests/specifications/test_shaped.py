@@ -47,7 +47,9 @@ def test_a_shape_may_be_a_tuple():
     ("layers", "sizes", "message"),
     [
         ("Conv(2, 3);Linear", "784;10", r"layer 1: Conv: expected an image \(H × W × C\) or tokens .*, found 784"),
-        ("Conv(2, 9);Linear", "8x8x1;10", "layer 1: a window spans 9, expected at most 8: the input is 8 × 8"),
+        ("Conv(2, 9);Linear", "8x8x1;10", "layer 1: a window spans 9, expected at most 8: the input is 8 × 8 × 1, ch"),
+        ("Conv(2, 3);Flatten;Linear", "8x8x1;10", "layer 2: no 'Flatten' is needed"),
+        ("Conv(2, 3);ReLU;MaxPool(2);Linear", "8x8x1;10", r"a function is in one, as in Conv\(8, 3, act=ReLU\)"),
         ("Conv(2, 3);Conv(2, 7);Linear", "8x8x1;10", "layer 2: a window spans 7, expected at most 6"),
         ("Conv(3, 3, groups=2);Linear", "8x8x2;10", "layer 1: Conv: expected numbers of channels that 2 groups divide"),
         ("MaxPool(2, padding=2);Linear", "8x8x2;10", "layer 1: MaxPool: expected a padding of at most half the size 2"),

@@ -48,6 +48,8 @@ class Reader:
             yield self._of_images(module)
         elif self.layout == "tokens":
             yield from self._of_tokens(module)
+        elif kind in (nn.MultiheadAttention, nn.TransformerEncoderLayer):
+            raise ValueError("takes tokens, but found rows: expected from_torch(…, shape=(L, d))")
         else:
             yield from self._of_rows(module)
 

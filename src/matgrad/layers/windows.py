@@ -123,7 +123,7 @@ def windows(shape: Grid, size: int, stride: int = 1, padding: int = 0, dilation:
     sides = shape[:-1]
     k, span = len(sides), dilation * (size - 1) + 1
     if min(sides) + 2 * padding < span:
-        expected = f"expected at most {min(sides) + 2 * padding}: the input is {size_text(sides)}"
+        expected = f"expected at most {min(sides) + 2 * padding}: the input is {size_text(shape)}, channels last"
         raise ValueError(f"a window spans {span}, {expected}")
     columns: Any = np.arange(math.prod(shape)).reshape(shape)
     columns = np.pad(columns, [(padding, padding)] * k + [(0, 0)], constant_values=-1)

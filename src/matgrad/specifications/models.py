@@ -132,9 +132,10 @@ def _checked_sizes(kinds: list[Any], sizes: Items) -> list[Any]:
     first, *rest = parse_numbers(["1", *items[1:]] if shape else items, "layer size") or [0]
     found = [shape or (first,), *rest]
     if len(found) != (expected := 1 + sum(map(_has_size, kinds))):
+        others = "; layers of images and tokens have none: a function is in one, as in Conv(8, 3, act=ReLU)"
         raise ValueError(
             f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
-            f"one per layer), found {len(found)}: {sizes}"
+            f"one per layer{others if _is_shaped(kinds) else ''}), found {len(found)}: {sizes}"
         )
     check_size("layer size 1", first)
     return found[:1] + [check_size(f"layer size {position}", n) for position, n in enumerate(found[1:], start=2)]
@@ -287,5 +288,8 @@ def _kinds(items: list[str]) -> list[Any]:
     kinds: list[Any] = []
     for position, item in enumerate(items, start=1):
         with at_position("layer", position):
-            kinds.append(lookup(parse_call(item).name, {**LAYERS, **SHAPED, **ACTIVATIONS}, "layer"))
+            name = parse_call(item).name
+            if name == "Flatten":
+                raise ValueError("no 'Flatten' is needed: a linear layer sees the whole row of an image")
+            kinds.append(lookup(name, {**LAYERS, **SHAPED, **ACTIVATIONS}, "layer"))
     return kinds
