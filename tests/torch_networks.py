@@ -94,6 +94,8 @@ class Reference:
                 return rotated(layer, X)
             case AttentionLayer():
                 return attention(layer, X)
+            case mg.FunctionLayer():
+                return self.activated(layer, X)
             case mg.LayerNormalizationLayer():
                 gamma, beta = p[f"{path}.gamma"][0], p[f"{path}.beta"][0]
                 return F.layer_norm(X, gamma.shape, gamma, beta, layer.epsilon)
@@ -183,7 +185,7 @@ def random_images(rng: random.Random) -> tuple[str, list[Any]]:
     first = ([side, rng.randint(5, 7)] if is_image else [rng.randint(7, 9)]) + [C]
     shape, items = first, list[str]()
     for _ in range(rng.randint(1, 3)):
-        kind = rng.choice(["Conv", "Conv", "MaxPool", "AvgPool", "Each", "Residual"])
+        kind = rng.choice(["Conv", "Conv", "MaxPool", "AvgPool", "Each", "Residual", "Function"])
         least = min(shape[:-1])
         if kind == "Conv" and least >= 2:
             size, stride, padding = rng.randint(1, min(3, least)), rng.randint(1, 2), rng.randint(0, 1)
@@ -202,6 +204,8 @@ def random_images(rng: random.Random) -> tuple[str, list[Any]]:
             shape = [(n + 2 * padding - 2) // stride + 1 for n in shape[:-1]] + [shape[-1]]
         elif kind == "Residual":
             items.append(f"Residual(Each(LayerNormalization;GELU(3);Linear({shape[-1]})))")
+        elif kind == "Function":
+            items.append("Function(GELU)")
         else:
             items.append(f"Each({rng.choice(['BatchNormalization', 'LayerNormalization', 'RMSNormalization'])})")
     return ";".join([*items, "Linear"]), ["x".join(map(str, first)), 3]

@@ -50,6 +50,7 @@ from .layers import ConvolutionLayer as ConvolutionLayer
 from .layers import DropoutLayer as DropoutLayer
 from .layers import EachLayer as EachLayer
 from .layers import EmbeddingLayer as EmbeddingLayer
+from .layers import FunctionLayer as FunctionLayer
 from .layers import GatedLayer as GatedLayer
 from .layers import Layer as Layer
 from .layers import LayerNormalizationLayer as LayerNormalizationLayer

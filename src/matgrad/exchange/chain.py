@@ -19,6 +19,7 @@ from matgrad.backends.base import DTYPES
 from matgrad.datasets.dataset import Normalization
 from matgrad.foundation.files import naming
 from matgrad.foundation.numbers import own_generator
+from matgrad.layers.composite import output_shape, shaped
 from matgrad.layers.dropout import DROPOUT_LAYERS, LinearDropoutLayer
 from matgrad.layers.state import matrices_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -69,6 +70,7 @@ KNOWN: tuple[type, ...] = (
     *GRIDS,
     *TOKENS,
     *COMPOSITES,
+    ly.FunctionLayer,
 )  # no other layer, such as SReLU or a user's own, is exchanged
 
 
@@ -99,7 +101,10 @@ def _check_known(layer: ly.Layer, trains: bool, name: str = "") -> None:
 
 
 def parts_of(layer: ly.Layer) -> Iterator[Operation]:
-    """A layer, and the function that follows its linear part."""
+    """A layer, and the function that follows its linear part; of a function alone, only that."""
+    if isinstance(layer, ly.FunctionLayer):
+        yield _as_others(layer.act, None)
+        return
     yield layer
     if isinstance(layer, ly.LinearLayer) and type(layer) in FOLLOWING:
         yield FOLLOWING[type(layer)](layer)
@@ -114,14 +119,20 @@ def _normalizations(
         yield f"the {found} normalization of the {what}", cls(found.kind, *rows)
 
 
-def _as_others(f: Any, dtype: str) -> ActivationFunction:
-    """The function as other tools have it: αx for x < 0 with any α, and a threshold that x must be greater than."""
+def _as_others(f: Any, dtype: str | None) -> ActivationFunction:
+    """The function as other tools have it: αx for x < 0 with any α, and a threshold that x must be greater than.
+
+    The latter depends on the dtype, which a function that follows no linear layer does not know.
+    """
     if isinstance(f, af.LeakyReLUActivation):
         if f.alpha > 1:
             raise ValueError(f"is max(αx, x) with α = {f.alpha:g}; other tools have αx for x < 0, which is AllReLU")
         return af.AllReLUActivation(f.alpha)
-    is_threshold = isinstance(f, af.TReLUActivation)
-    return af.TReLUActivation(float(_next(f.epsilon, -np.inf, dtype))) if is_threshold else f
+    if not isinstance(f, af.TReLUActivation):
+        return f
+    if dtype is None:
+        raise ValueError("is a threshold that follows no linear layer, which cannot be exchanged")
+    return af.TReLUActivation(float(_next(f.epsilon, -np.inf, dtype)))
 
 
 def _as_ours(f: Any, dtype: str) -> ActivationFunction:
@@ -248,23 +259,31 @@ def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
             ly.DropoutLayer(size, dropout=operation.dropout) if type(operation) is ly.DropoutLayer else operation
         )
     else:
-        M.layers[-1:] = [with_function(last, operation)]
+        M.layers[-1:] = with_function(last, operation, size)
 
 
-def with_function(layer: Any, function: Any) -> ly.Layer:
-    """A linear layer, or one whose last part is linear, with a function after it."""
+def with_function(layer: Any, function: Any, size: int) -> list[ly.Layer]:
+    """A layer and a function of so many columns, which becomes a part of a layer whose last part is linear."""
     if type(layer) is ly.LinearLayer:
-        return linear(layer.W, values_of(layer.b)[0], function)
+        return [linear(layer.W, values_of(layer.b)[0], function)]
     parts = layer.layers if type(layer) in (ly.ConvolutionLayer, ly.EachLayer) else [None]
     if type(parts[-1]) is not ly.LinearLayer:
-        raise ValueError("expected a linear layer just before it: a layer of matgrad is linear, then a function")
+        return [*([] if layer is None else [layer]), alone(function, size, layer)]
     made = copy(layer)
-    made.layers = [*parts[:-1], with_function(parts[-1], function)]
+    made.layers = [*parts[:-1], *with_function(parts[-1], function, parts[-1].output_size)]
     if isinstance(made, ly.ConvolutionLayer):
         if not isinstance(made.layers[0], ly.ActivationLayer):
             raise ValueError("expected an activation function after a convolution")
         made.act = made.layers[0].specification()
-    return made
+    return [made]
+
+
+def alone(function: Any, size: int, before: ly.Layer | None) -> ly.Layer:
+    """A function that follows no linear layer."""
+    if not isinstance(function, ActivationFunction) or isinstance(function, af.TReLUActivation):
+        raise ValueError("expected a linear layer just before it")
+    layer = ly.FunctionLayer(size, _as_ours(function, ""))
+    return layer if before is None else shaped(layer, output_shape(before), output_shape(before))
 
 
 def linear(W: Any, b: np.ndarray | None = None, function: Any = None) -> ly.LinearLayer:

@@ -14,7 +14,7 @@ from matgrad import layers as ly
 from matgrad.exchange import chain, shapes
 from matgrad.exchange.chain import Operation
 from matgrad.exchange.torch_shapes import IMAGES, Gated, Images, Labels, Positions, Residual, Rows, SelfAttention
-from matgrad.layers.composite import Shape, output_shape
+from matgrad.layers.composite import Shape, output_shape, shape_of
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.TransformerEncoder)
 
@@ -46,6 +46,9 @@ class Reader:
             yield self._embedding(module)
         elif kind in IMAGES:
             yield self._of_images(module)
+        elif kind is Residual:
+            parts = self._inner(list(module))
+            yield ly.ResidualLayer.on(self.shape or shape_of(parts[0]), *parts)
         elif self.layout == "tokens":
             yield from self._of_tokens(module)
         elif kind in (nn.MultiheadAttention, nn.TransformerEncoderLayer):
@@ -109,8 +112,6 @@ class Reader:
             yield from _attention(module, shape, kind is SelfAttention and module.causal)
         elif kind is nn.TransformerEncoderLayer:
             yield ly.SequenceLayer.on(shape, *_encoder(module, shape, self.of_row))
-        elif kind is Residual:
-            yield ly.ResidualLayer.on(shape, *self._inner(list(module)))
         elif kind is Gated:
             yield ly.GatedLayer.on(shape, *(shapes.one(shape, self._inner([*part])) for part in (module.F, module.G)))
         else:
@@ -130,14 +131,18 @@ class Reader:
 
     def _inner(self, modules: list[Any]) -> list[Any]:
         """The layers of modules that begin where this reader is."""
-        inner, found = Reader(self.of_row, self.shape), []
+        inner = Reader(self.of_row, self.shape)
         inner.layout = self.layout
-        for _, module in flattened(("", module) for module in modules):
-            for operation in inner.read(module):
-                if isinstance(operation, ly.Layer):
-                    found.append(operation)
-                else:
-                    found[-1:] = [chain.with_function(found[-1] if found else None, operation)]
+        parts = [module for _, module in flattened(("", module) for module in modules)]
+        operations = [operation for part in parts for operation in inner.read(part)]
+        size = next((x.input_size for x in operations if isinstance(x, ly.Layer)), 0)
+        found: list[Any] = []
+        for operation in operations:
+            if isinstance(operation, ly.Layer):
+                found.append(operation)
+            else:
+                last = found[-1] if found else None
+                found[-1:] = chain.with_function(last, operation, size if last is None else last.output_size)
         return found
 
 

@@ -159,6 +159,12 @@ def _gated(a: Any, layer: Any, X: Any) -> Any:
     return a.matrix(A.shape, lambda n, k: A[n, k] * B[n, k])
 
 
+def _function(a: Any, layer: Any, X: Any) -> Any:
+    """y_nd = act(x_nd)"""
+    define: Any = definition_of(layer.act, a)
+    return define(X)
+
+
 def _positions(a: Any, layer: Any, X: Any) -> Any:
     """y_nd = x_nd + b_d"""
     return a.matrix(X.shape, lambda n, d: X[n, d] + layer.b[FIRST, d])
@@ -203,6 +209,7 @@ DECLARED: dict[str, list[Declared]] = {
     ],
     "AvgPool": [Declared(lambda s: _windows(s, s.layer(layers.MeanLayer, "Q", "1"), "1"), _mean)],
     "MaxPool": [Declared(lambda s: _windows(s, s.layer(layers.MaxLayer, "Q", "1"), "1"))],
+    "Function": [Declared(lambda s: s.layer(layers.FunctionLayer, "D", "D", act=ArbitraryActivation()), _function)],
     "Each": [
         Declared(lambda s: _each(s, s.normalization(layers.BatchNormalizationLayer, "C"), "C", "C"), _of_tokens),
         Declared(lambda s: _each(s, s.normalization(layers.LayerNormalizationLayer, "C"), "C", "C"), _of_tokens),
@@ -360,6 +367,7 @@ MADE: dict[str, list[Callable[..., Layer]]] = {
         lambda D, K: layers.MaxPoolingLayer((4, 2, 2), 2),
         lambda D, K: layers.MaxPoolingLayer((3, 1), 2, padding=1),
     ],
+    "Function": [lambda D, K: layers.FunctionLayer(3, "HyperbolicTangent")],
     "Each": [lambda D, K: layers.EachLayer(2, layers.LayerNormalizationLayer(3))],
     "Residual": [lambda D, K: layers.ResidualLayer(layers.ActivationLayer(3, 3, "HyperbolicTangent"))],
     "Sequence": [lambda D, K: layers.SequenceLayer(layers.LinearLayer(2, 3), layers.LinearLayer(3, 2))],

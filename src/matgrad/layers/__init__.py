@@ -12,6 +12,7 @@ from matgrad.layers.dropout import SoftmaxDropoutLayer as SoftmaxDropoutLayer
 from matgrad.layers.dropout import SReLUDropoutLayer as SReLUDropoutLayer
 from matgrad.layers.layer import Layer as Layer
 from matgrad.layers.linear import ActivationLayer as ActivationLayer
+from matgrad.layers.linear import FunctionLayer as FunctionLayer
 from matgrad.layers.linear import LinearLayer as LinearLayer
 from matgrad.layers.linear import LogSoftmaxLayer as LogSoftmaxLayer
 from matgrad.layers.linear import SoftmaxLayer as SoftmaxLayer

@@ -1,4 +1,4 @@
-"""Linear layers: plain, with an activation function, softmax or log-softmax; `weights.py` has W and b."""
+"""Linear layers: plain, with an activation function, softmax or log-softmax; `weights.py` has W and b. Functions alone."""
 
 from __future__ import annotations
 
@@ -71,6 +71,38 @@ class ActivationLayer(LinearLayer):  # appendix:layers
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size}, {self.act!r})"
+
+
+class FunctionLayer(Layer):
+    """Y = act(X), for an activation function or its name, as after a sum or a normalization"""
+
+    keeps_size = True
+
+    def feedforward(self, X: Matrix) -> Matrix:
+        act = self.act
+
+        Y = act(X)
+
+        self.X = X
+        return Y
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        X, act = self.X, self.act
+
+        DX = hadamard(DY, act.gradient(X))
+
+        self.DX = DX
+
+    def __init__(self, input_size: int, act: ActivationFunction | str) -> None:
+        super().__init__(input_size, input_size)
+        self.act = create_activation(act)
+        self.output = self.act.output
+
+    def specification(self) -> str:
+        return f"Function({self.act!r})"
+
+    def __repr__(self) -> str:
+        return f"FunctionLayer({self.input_size}, {self.act!r})"
 
 
 class SoftmaxLayer(LinearLayer):  # appendix:layers

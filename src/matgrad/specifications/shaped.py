@@ -26,7 +26,7 @@ from matgrad.layers.composite import (
     with_size,
 )
 from matgrad.layers.layer import Layer
-from matgrad.layers.linear import ActivationLayer
+from matgrad.layers.linear import ActivationLayer, FunctionLayer
 from matgrad.layers.tokens import AttentionLayer, EmbeddingLayer, PositionsLayer, RotaryLayer, SinusoidalLayer
 from matgrad.layers.windows import ConvolutionLayer, MaxPoolingLayer, MeanPoolingLayer
 from matgrad.specifications.parsing import create, lookup, parse_call
@@ -78,6 +78,11 @@ def each(shape: Shape, *layers: Any) -> Layer:
     return EachLayer.on(shape, *chained(layers, shape[-1:]))
 
 
+def function(shape: Shape, act: str) -> Layer:
+    """An activation function alone."""
+    return shaped(FunctionLayer(math.prod(shape), act), shape, shape)
+
+
 def residual(shape: Shape, *layers: Any) -> Layer:
     """Layers beside a shortcut."""
     parts = chained(layers, shape)
@@ -127,6 +132,7 @@ SHAPED: dict[str, Callable[..., Layer]] = {
     "Positions": positions,
     "Rotary": partial(RotaryLayer),
     "Attention": partial(AttentionLayer),
+    "Function": function,
     "Each": each,
     "Residual": residual,
     "Sequence": sequence,
