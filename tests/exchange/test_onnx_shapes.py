@@ -22,6 +22,8 @@ ALSO = {
     "nested": ("Residual(Gated(Sequence(Each(SiLU(6));Residual(Each(Linear(6);Dropout(0.3))));Each(Linear(6))));Linear",
                "4x6;3"),
     "an image": ("Conv(2, 3)", "6x5x3"),
+    "rotary": ("Residual(Each(Linear(32));Rotary(4, groups=2);Attention(4, groups=2);Each(Linear(16)));"
+               "Each(Linear(24));Rotary(2);Attention(2);Linear", "5x16;3"),
 }  # fmt: skip
 
 
@@ -85,6 +87,14 @@ STRANGERS = {
         lambda: nn.Sequential(nn.Conv1d(3, 6, 3, dilation=2), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten(),
                               nn.Linear(18, 4)),
         (11, 3), "Conv(6, 3, dilation=2, act=ReLU);MaxPool(2);Linear",
+    ),
+    "ResNet": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), Residual(nn.BatchNorm2d(4), nn.SiLU(), nn.Conv2d(4, 4, 1)),
+                              nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3), nn.LayerNorm(3), nn.Tanh()),
+        (6, 6, 3),
+        "Conv(4, 3, padding=1);"
+        "Residual(Each(BatchNormalization(epsilon=1e-05, momentum=0.1));Function(SiLU);Conv(4, 1));Function(ReLU);"
+        "MaxPool(2);Linear;LayerNormalization(epsilon=1e-05);Function(HyperbolicTangent)",
     ),
     "labels": (
         lambda: nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 5), nn.ReLU(), nn.LayerNorm(5), nn.Flatten(),

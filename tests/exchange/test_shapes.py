@@ -22,6 +22,8 @@ MODELS = {
     "sequences": ("Conv(4, 3, padding=1, dilation=2, act=SiLU);Each(BatchNormalization);AvgPool(2);Linear", "9x3;3"),
     "pixels": ("Conv(4, 3);Each(ReLU(6);Linear(2));Conv(2, 2)", "6x6x1"),
     "GPT": ("Embedding(8, vocabulary=7);Positions;Transformer(2, heads=2);Each(LayerNormalization;Linear(7))", "5"),
+    "functions": ("Conv(4, 3, padding=1);Each(BatchNormalization);Function(ReLU);Residual(Function(GELU);Conv(4, 3, "
+                  "padding=1);Function(SiLU);Conv(4, 1));Function(LeakyReLU(0.2));Linear", "6x5x2;3"),
     "encoder": (
         "Embedding(8, vocabulary=7);Positions(sinusoidal);Transformer(1, heads=2, causal=False, act=SiLU);Linear", "5;3"
     ),
@@ -173,7 +175,7 @@ def test_what_cannot_be_exchanged_is_named(message: str):
 @pytest.mark.parametrize(
     ("layers", "sizes", "message"),
     [
-        ("Rotary(1);Attention(1);Linear", "3x6;2", r"layer 1, Rotary\(1\): other tools have no such layer"),
+        ("Rotary(1);Attention(1);Linear", "3x6;2", r"layer 1, Rotary\(1\): PyTorch has no such module"),
         ("Attention(1);Linear", "3x6;2", r"layer 1, Attention\(1\): PyTorch has attention with projections only"),
         (
             "Residual(SReLU(6));Linear",

@@ -61,7 +61,7 @@ FOLLOWING: dict[type[ly.LinearLayer], Callable[[Any], Operation]] = {  # what fo
 FOLLOWING |= {DROPOUT_LAYERS[cls]: function for cls, function in FOLLOWING.items()}
 LINEAR: tuple[type[ly.LinearLayer], ...] = (ly.LinearLayer, LinearDropoutLayer, *FOLLOWING)
 GRIDS: tuple[type, ...] = (ly.ConvolutionLayer, ly.MaxPoolingLayer, ly.MeanPoolingLayer)
-TOKENS: tuple[type, ...] = (ly.EmbeddingLayer, ly.PositionsLayer, ly.SinusoidalLayer, ly.AttentionLayer)
+TOKENS: tuple[type, ...] = (ly.EmbeddingLayer, ly.PositionsLayer, ly.SinusoidalLayer, ly.RotaryLayer, ly.AttentionLayer)
 COMPOSITES: tuple[type, ...] = (ly.SequenceLayer, ly.ResidualLayer, ly.GatedLayer, ly.EachLayer)
 KNOWN: tuple[type, ...] = (
     *LINEAR,

@@ -115,6 +115,16 @@ def _attention(graph: Nodes, x: ly.AttentionLayer) -> None:
     graph.add("Softmax", axis=-1).add("MatMul", V).add("Transpose", perm=[0, 2, 1, 3]).reshape(x.output_size)
 
 
+def _rotary(graph: Nodes, x: ly.RotaryLayer) -> None:
+    """c ⊙ X + s ⊙ X Eᵀ, where X Eᵀ has the halves of each head in the other order."""
+    (L, width), h, G = x.input_shape, x.heads, x.groups or x.heads
+    e = width // (h + 2 * G)
+    c, s = (A.reshape(L, -1, e) for A in (x.c, x.s))
+    X = graph.reshape(L, h + 2 * G, e).last
+    turned = graph.add("Gather", np.roll(np.arange(e), e // 2), axis=3).add("Mul", s).last
+    graph.after(X).add("Mul", c).add("Add", turned).reshape(x.output_size)
+
+
 def _gated(graph: Nodes, x: ly.GatedLayer) -> None:
     X, (F, G) = graph.last, x.layers
     A = _parts(graph, [F]).last
@@ -138,6 +148,7 @@ WRITERS: dict[type, Callable[[Nodes, Any], object]] = {
     ),
     ly.PositionsLayer: _positions,
     ly.SinusoidalLayer: _positions,
+    ly.RotaryLayer: _rotary,
     ly.AttentionLayer: _attention,
     ly.DropoutLayer: lambda graph, x: None,  # in evaluation mode
 }
@@ -297,7 +308,7 @@ def cast(graph: Any) -> None:
 def gather(graph: Any) -> ly.Layer:
     """The rows of an embedding; or the queries of attention, of which it is the first node."""
     if graph.node.input[0] not in graph.constants:
-        return _attention_of(graph)
+        return _rotary_of(graph) if graph.attribute("axis", 0) == 3 else _attention_of(graph)
     (W,), sizes = graph.matrices(1, 1, commutes=True), graph.sizes()
     if not sizes.is_flat or W.ndim != 2 or graph.attribute("axis", 0) != 0:
         raise ValueError("expected the rows of an embedding, for labels of N × L")
@@ -308,28 +319,53 @@ def gather(graph: Any) -> ly.Layer:
 
 def _attention_of(graph: Any) -> ly.Layer:
     """Attention, which is read if its nodes are those that we write."""
-    X, sizes = graph.node.input[0], graph.sizes()
-    L, parts, e = sizes.tokens() if sizes.columns.ndim == 3 else (0, 0, 0)
+    L, parts, e = _heads(graph)
     heads = len(graph.integers())
     groups = (parts - heads) // 2
-    nodes = [graph.node, *(node for _, node in graph.left)]
     graph.check_bytes(64 * L * (parts * e + L * heads), "attention")
     for causal in (True, False) if groups > 0 and heads % groups == 0 and parts == heads + 2 * groups else ():
         own = 0 if groups == heads else groups
         layer: Any = ly.AttentionLayer((L, parts * e), heads, causal=causal, groups=own)
-        wanted = Nodes(graph.dtype, False, {})
-        _attention(wanted, layer)
-        if _is_same(graph, X, wanted, nodes):
-            for _ in wanted.nodes[2:-1]:
-                _, graph.node = graph.left.popleft()
-            graph.last, graph.layout = graph.node.output[0], Layout.of((L, heads, e))
+        if _is_taken(graph, layer, (L, heads, e)):
             layer.B = layer.B.astype(graph.dtype)
             return layer
     raise ValueError("expected the rows of an embedding, or attention as to_onnx writes it")
 
 
+def _rotary_of(graph: Any) -> ly.Layer:
+    """Rotary positions, likewise."""
+    L, parts, e = _heads(graph)
+    graph.check_bytes(64 * L * parts * e, "rotary positions")
+    for groups in range(1, parts // 3 + 1) if e % 2 == 0 else ():
+        if (heads := parts - 2 * groups) % groups:
+            continue
+        layer: Any = ly.RotaryLayer((L, parts * e), heads, groups=0 if groups == heads else groups)
+        if _is_taken(graph, layer, (L, parts, e)):
+            layer.c, layer.s = layer.c.astype(graph.dtype), layer.s.astype(graph.dtype)
+            return layer
+    raise ValueError("expected rotary positions as to_onnx writes them")
+
+
+def _heads(graph: Any) -> tuple[int, int, int]:
+    """The numbers of tokens, of queries, keys and values of heads, and of their features; 0 if the input has none."""
+    sizes = graph.sizes()
+    return sizes.tokens() if sizes.columns.ndim == 3 else (0, 0, 0)
+
+
+def _is_taken(graph: Any, layer: ly.Layer, shape: Shape) -> bool:
+    """Whether the next nodes are those of a layer, with an output of this shape; they are taken then."""
+    wanted, nodes = Nodes(graph.dtype, False, {}), [graph.node, *(node for _, node in graph.left)]
+    WRITERS[type(layer)](wanted, layer)
+    if not _is_same(graph, graph.node.input[0], wanted, nodes):
+        return False
+    for _ in wanted.nodes[2:-1]:
+        _, graph.node = graph.left.popleft()
+    graph.last, graph.layout = graph.node.output[0], Layout.of(shape)
+    return True
+
+
 def _is_same(graph: Any, X: str, wanted: Nodes, nodes: list[onnx.NodeProto]) -> bool:
-    """Whether nodes of a graph are those of attention without the Reshape before and after it, for this input."""
+    """Whether nodes of a graph are those of a layer without the Reshape before and after it, for this input."""
     arrays, names = {x.name: numpy_helper.to_array(x) for x in wanted.constants}, {wanted.nodes[0].output[0]: X}
 
     def settings(node: onnx.NodeProto) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Linear layers: plain, with an activation function, softmax or log-softmax; `weights.py` has W and b. Functions alone."""
+"""Linear layers: plain, with an activation function, softmax or log-softmax; and functions alone."""
 
 from __future__ import annotations
 
