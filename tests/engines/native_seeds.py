@@ -23,6 +23,12 @@ MODELS = {
         "dropouts": "0.2",
         "optimizers": "Adam",
     },
+    "images": {"layers": "Conv(2, 2, padding=1, act=ReLU);MaxPool(2);AvgPool(1);Linear", "sizes": f"2x3x1;{K}"},
+    "tokens": {
+        "layers": "Residual(Each(LayerNormalization;Linear(6));Attention(1);Each(Linear(2)));Linear",
+        "sizes": f"3x2;{K}",
+    },
+    "labels": {"layers": "Embedding(2, vocabulary=3);Positions;Linear", "sizes": f"{D};{K}", "densities": 0.5},
 }
 
 
@@ -33,7 +39,7 @@ def save_seeds(folder: Path) -> None:
     for i, (name, options) in enumerate(MODELS.items()):
         mg.manual_seed(i)
         dtype = ("float32", "float64")[i % 2]
-        M = create_model(sizes=f"{D};8;5;{K}", **options).to(dtype=dtype)
+        M = create_model(**{"sizes": f"{D};8;5;{K}"} | options).to(dtype=dtype)
         if i:
             M.normalization = Normalization.of("standard", X)
         for kind in ("step", "feedforward"):

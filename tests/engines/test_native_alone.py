@@ -28,6 +28,15 @@ MODELS = {
     "sparse, few examples": SPARSE,
     "rows": {"layers": "ReLU;LayerNormalization;ReLU;RMSNormalization;Linear"},
     "mixed": {"layers": "ReLU;BatchNormalization;SReLU;LogSoftmax", "densities": "0.3;1;0.5", "dropouts": "0.2"},
+    "images": {
+        "layers": "Conv(4, 3, padding=1, act=ReLU);MaxPool(2, padding=1);Conv(4, 2, groups=2);AvgPool(2);ReLU;Linear",
+        "sizes": "5x6x1;18;7",
+    },
+    "tokens": {
+        "layers": "Residual(Each(LayerNormalization;Linear(18));Rotary(1);Attention(1);Each(Linear(6)));"
+        "Residual(Each(RMSNormalization;Gated(SiLU(5);Linear(5));Linear(6)));Function(GELU);Linear",
+        "sizes": "5x6;7",
+    },
 }
 
 pytestmark = needs_compiler
@@ -36,7 +45,7 @@ pytestmark = needs_compiler
 def save(kind: str, dtype: str, folder: Path) -> dict[str, np.ndarray]:
     """Files with a program and with data; the state after an epoch of the equations, one by one."""
     mg.manual_seed(1)
-    M = create_model(sizes=SIZES, **MODELS[kind]).to(dtype=dtype).train()
+    M = create_model(**{"sizes": SIZES} | MODELS[kind]).to(dtype=dtype).train()
     rng = np.random.default_rng(2)
     N = 20 if kind.endswith("few examples") else 100  # so few are not split by examples
     X, t = rng.normal(size=(5 * N, M.layers[0].input_size)).astype(dtype), rng.integers(0, 7, 5 * N)

@@ -76,7 +76,7 @@ def read(content: dict[str, Any]) -> Program | None:
 def descriptions() -> Iterator[dict[str, Any]]:
     for options in MODELS.values():
         mg.manual_seed(1)
-        M = create_model(sizes=f"{D};4;{K};{K}", **options).to(dtype="float64")
+        M = create_model(**{"sizes": f"{D};4;{K};{K}"} | options).to(dtype="float64")
         yield as_dictionary(M.program(batch_size=5))
         yield as_dictionary(M.program(batch_size=5, feedforward=True))
 
