@@ -51,7 +51,7 @@ def test_a_step_with_momentum():
     found = equations(program)
     for line in (
         r"Z_1 &= X \cdot W_1^\top + 1_N \cdot b_1",
-        r"Y_1 &= Z_1 \odot [Z_1 \geq 0]",
+        r"Y_1 &= \mathrm{relu}(Z_1)",
         r"\mathsf{D}Z_2 &= \mathsf{D}X_3 \odot [Z_2 \geq 0]",
         r"\mathsf{D}b_3 &= 1_N^\top \cdot \mathsf{D}Y",
         r"W_1' &= W_1 + \Delta_{W_1}'",

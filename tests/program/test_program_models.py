@@ -49,7 +49,7 @@ def test_what_feedforward_computes_has_no_prime():
         "given W1 5×4, b1 1×5, W2 3×5, b2 1×3, X N×4",
         "",
         "Z1 = X W1ᵀ + 1_N b1",
-        "Y1 = Z1 ⊙ [Z1 ≥ 0]",
+        "Y1 = relu(Z1)",
         "Y = Y1 W2ᵀ + 1_N b2",
     ]
 

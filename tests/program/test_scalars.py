@@ -26,6 +26,7 @@ LINES = {  # with their meaning, in Python's own words
     "log1p(exp(-x)) / (1 + sqrt(y * y))": lambda x, y, c: math.log(1 + math.exp(-x)) / (1 + abs(y)),
     "tanh(c * x) ** 3": lambda x, y, c: math.tanh(c * x) ** 3,
 }
+CODE = (".py", ".h", ".cpp", ".js")
 POINTS = [(0.3, -1.7, 0.8), (-1.2, 0.4, 2.5), (2.0, 2.0, -0.5)]
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
@@ -57,6 +58,13 @@ def test_anything_else_is_an_error(line: str):
 def test_operands_have_letters():
     assert letters("*, (), * -> *") == ["x", "c", "y"]
     assert all(set(row.letters) <= {"x", "y", "z", "c"} for row in OPERATIONS.values() if row.scalar)
+
+
+def test_an_operation_is_in_few_files():
+    """Its row, the table, the backends, the core's reference, kernels and test, and what PyTorch and JAX call so."""
+    files = [path for folder in ("src", "native") for path in (ROOT / folder).rglob("*.*") if path.suffix in CODE]
+    assert len(files) > 200
+    assert len([path for path in files if "log1p" in path.read_text(encoding="utf-8")]) <= 10
 
 
 # -- a new operation: what CONTRIBUTING.md lists, in a copy of the package ------------------------
