@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import re
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -72,20 +71,19 @@ def judged(
     problem: str,
     *,
     method: str = "none",
-    start: float | None = None,
+    seconds: float = 0.0,
     prefix: str = "",
     note: str = "",
 ) -> Check:
     """The verdict on what a class or function computes; the problem is what its name is followed by, '' if it is right.
 
-    `quantity` names it, such as 'DZ' or 'gradient'. `origin` is its location and source; `start` is when the
-    check began; `prefix` names the layer that a class is part of. A `note` says why there is nothing to compare with.
+    `quantity` names it, such as 'DZ' or 'gradient'. `origin` is its location and source; `prefix`
+    names the layer that a class is part of. A `note` says why there is nothing to compare with.
     """
     name = prefix + (f"{thing.__name__}.{quantity}" if quantity else thing.__name__)
     location, source = origin
     message = f"{name} {problem}\n  in {location}: {source}" if problem else ""
     label = "" if note else label_of(thing, quantity)
-    seconds = 0.0 if start is None else time.perf_counter() - start
     return Check(name, location, label, sizes, method, seconds, not problem, message, source, note)
 
 

@@ -142,9 +142,13 @@ class Algebra:
         if expected is None:
             return judged(thing, quantity, origin, about, "", note=f"{quantity} {UNDEFINED}")
         problem = self.compared(found, expected)
-        check = judged(thing, quantity, origin, about, problem, method=self.method, start=self.started, prefix=prefix)
-        self.started = time.perf_counter()
-        return check
+        seconds = self.seconds()
+        return judged(thing, quantity, origin, about, problem, method=self.method, seconds=seconds, prefix=prefix)
+
+    def seconds(self) -> float:
+        """Those of the present comparison, after which the next one begins."""
+        before, self.started = self.started, time.perf_counter()
+        return self.started - before
 
 
 Claims = Callable[[Any, Any], Iterable[Check]]  # of an algebra and a thing: the verdicts on it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -96,7 +95,6 @@ def of_softmax(a: Algebra, name: str) -> Iterator[Check]:
 
 def of_lemma(a: SymbolicAlgebra, lemma: Lemma) -> Iterator[Check]:
     """Both sides of each step are equal; the message is about the first step that does not hold."""
-    start = time.perf_counter()
     file, (_, line) = inspect.getsourcefile(lemma.function) or "", inspect.getsourcelines(lemma.function)
     location, source = f"{relative_path(file)}:{line}", lemma.text
     problem = "it has no steps"
@@ -105,5 +103,4 @@ def of_lemma(a: SymbolicAlgebra, lemma: Lemma) -> Iterator[Check]:
             problem = f"step {number} ({step.text}) {problem}"
             break
     message = f"{lemma.name} does not hold: {problem}\n  in {location}: {source}" if problem else ""
-    seconds = time.perf_counter() - start
-    yield Check(lemma.name, location, lemma.label, a.about, a.method, seconds, not problem, message, source)
+    yield Check(lemma.name, location, lemma.label, a.about, a.method, a.seconds(), not problem, message, source)
