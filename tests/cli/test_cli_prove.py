@@ -226,13 +226,14 @@ def test_a_file_in_a_package(tmp_path):
             ["BROKEN"],
             "broken.py cannot be imported: NameError: name 'undefined' is not defined, in broken.py:1: undefined",
         ),
-        (["nothing.py:f"], "expected a Python file"),
+        (["nothing.py:f"], "there is no such file"),
+        (["nothing:f"], "expected a Python file"),
         (["LOSSES:Focal"], "has no 'Focal'; it has SoftCrossEntropy, square"),
         (["LOSSES:SoftCrossEntropy", "z=N K"], "what is t? Give its shape"),
         (["LOSSES:SoftCrossEntropy", "x"], "expected FILE:NAME"),
         (["LOSSES:SoftCrossEntropy", "y=N"], "has no argument 'y'; it has z, t"),
-        (["LOSSES:SoftCrossEntropy", "z=N-K", "t=N"], "'N-K': expected"),
-        (["LOSSES:square", "x=N", "p=1"], "has no gradient of its own"),
+        (["LOSSES:SoftCrossEntropy", "z=N-K", "t=N"], "'N-K' is no size"),
+        (["LOSSES:square", "x=N", "p=1"], "square is a function without a gradient of its own"),
     ],
 )
 def test_bad_input(losses, arguments, message):

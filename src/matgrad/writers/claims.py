@@ -64,6 +64,8 @@ def has_claims(path: Path) -> bool:
 
 def loaded(path: Path) -> ModuleType:
     """The module of a file, imported as a part of its package if it is in one."""
+    if path.suffix == ".py" and not path.is_file():
+        raise ValueError(f"{str(path)!r}: there is no such file")
     if not path.is_file() or path.suffix != ".py":
         raise ValueError(f"{str(path)!r}: expected a Python file, with the ending .py")
     folder, names = path.resolve().parent, [path.stem]

@@ -18,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import CustomVJPPrimal
 
-from matgrad.foundation.callers import is_of_package, is_of_user
+from matgrad.foundation.callers import PACKAGE, is_of_user
 from matgrad.index_notation.expressions import is_equal
 from matgrad.inspection.settings import UnfollowedError
 from matgrad.writers.jax_primitives import interpreted
 from matgrad.writers.sizes import DivisionError, Question, Size, UnsupportedError, asked, number
 from matgrad.writers.slots import keys
-from matgrad.writers.subjects import Code, RefutedError, Run, Uses, by_name, parameters
+from matgrad.writers.subjects import Code, RefutedError, Run, Uses, by_name, parameters, without_gradient
 from matgrad.writers.tensors import Tensor, gradient, symbols
 
 PURE = """numpy nn lax scipy tree tree_util typing vmap jit grad value_and_grad vjp jvp checkpoint remat custom_vjp
@@ -182,7 +182,7 @@ def _answered(old: Callable[..., Any], answered: Callable[..., Any], *x: Any) ->
     """What a method of a symbolic size answers: to users, whose questions are recorded, and to JAX."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not is_of_user(frame.f_code):
-        if is_of_package(frame.f_code) or "jax" in frame.f_code.co_filename:
+        if frame.f_code.co_filename.startswith(PACKAGE) or "jax" in frame.f_code.co_filename:
             return old(*x)
         frame = frame.f_back
     return answered(*x)
@@ -303,4 +303,4 @@ def jax_code(x: Any, backward: Callable[..., Any] | None) -> JaxCode:
     for name, make in (("bwd", CustomVJP), ("jvp", CustomJVP)):
         if getattr(x, name, None) is not None:
             return make(x)
-    raise ValueError(f"{x!r} has no gradient of its own: give it as backward=")
+    raise ValueError(without_gradient(x))

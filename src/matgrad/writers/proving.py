@@ -224,6 +224,8 @@ class Proof:
         if unknown := [name for name in (*shapes, *(wrt or ())) if name not in known]:
             raise ValueError(f"{code.name} has no argument {unknown[0]!r}; it has {', '.join(known)}")
         given = {name: shapes.get(name, default) for name, default in known.items()}
+        if given.get("self") is MISSING:
+            raise ValueError(f"{code.name} is a method: expected one of an object, such as layer.{code.name}")
         if missing := [name for name, x in given.items() if x is MISSING]:
             raise ValueError(f'{code.name}: what is {missing[0]}? Give its shape, such as {missing[0]}="N D"')
         self.specifications = {n: divisions.of(specification(x)) for n, x in given.items() if isinstance(x, str)}

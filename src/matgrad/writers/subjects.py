@@ -81,6 +81,15 @@ def parameters(f: Callable[..., Any]) -> dict[str, Any]:
     return {p.name: p.default for p in found}
 
 
+def without_gradient(x: Any) -> str:
+    """What is wrong with something that has no backward."""
+    kind = "class" if isinstance(x, type) else "function" if callable(x) else "thing"
+    return (
+        f"{getattr(x, '__name__', repr(x))} is a {kind} without a gradient of its own: expected an autograd.Function, "
+        "a custom operator, a jax.custom_vjp or custom_jvp, or a function or module with --backward NAME (backward=)"
+    )
+
+
 @contextlib.contextmanager
 def local_variables(f: Callable[..., Any], found: dict[str, Any]) -> Iterator[None]:
     """Put the variables that a function has at its end into `found`."""

@@ -23,6 +23,7 @@ from matgrad.writers.subjects import (
     by_name,
     local_variables,
     parameters,
+    without_gradient,
 )
 from matgrad.writers.tensors import Tensor, lift, symbols
 from matgrad.writers.texts import is_name
@@ -163,6 +164,8 @@ class AutogradFunction(TorchCode):
 
     def __init__(self, cls: type[torch.autograd.Function]) -> None:
         self.name = cls.__name__
+        if cls.backward is torch.autograd.Function.backward:
+            raise ValueError(f"{self.name} has no backward: expected a static method of this name")
         self.has_setup = cls.setup_context is not torch.autograd.Function.setup_context
         names = ["forward", "backward", *(["setup_context"] if self.has_setup else [])]
         self.functions = [inspect.unwrap(getattr(cls, name)) for name in names]
@@ -264,4 +267,4 @@ def torch_code(x: Any, backward: Callable[..., Any] | None) -> TorchCode:
         return AutogradFunction(x)
     if hasattr(x, "_backward_fn") and hasattr(x, "_init_fn"):
         return CustomOperator(x)
-    raise ValueError(f"{x!r} has no gradient of its own: give it as backward=")
+    raise ValueError(without_gradient(x))
