@@ -26,7 +26,7 @@ def test_the_code_is_a_plugin(tmp_path):
     succeed("derive", GATE, "--name", "Gate", "--save", tmp_path / "gate.py")
     assert (tmp_path / "gate.py").read_text() == succeed("derive", GATE, "--name", "Gate", "--code")
     output = succeed("verify", "--plugin", tmp_path / "gate.py", "--layer", "Gate", "--all-sizes")
-    assert re.search(r"all sizes: (\d+) of \1 proved", output)
+    assert re.search(r"all sizes: (\d+) of \1 checks proved", output)
     layers = ("--plugin", tmp_path / "gate.py", "--layers", "Gate;ReLU;Linear", "--layer-sizes", "64;8;10")
     succeed("train", *layers, "--epochs", "1")
 

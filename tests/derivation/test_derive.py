@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,17 @@ import torch
 import matgrad as mg
 from matgrad import derivation
 from matgrad.activation_functions import create_activation
+from matgrad.cli.verify import layer_named
+from matgrad.foundation.notation import document
 from matgrad.foundation.numbers import own_generator
 from matgrad.judges import prove_layer
 from matgrad.judges.index_judge import Symbols, is_proved
 from matgrad.program import adjoint
 from matgrad.program.entries import symbols
 from matgrad.program.operations import COMPOSED, OPERATIONS
+from matgrad.program.text import program_latex
 from matgrad.specifications.models import LAYERS
+from support import PATIENCE
 
 ENGINE = Path(derivation.__file__).parent
 ACTIVATIONS = ("ReLU", "LeakyReLU", "AllReLU", "HyperbolicTangent", "Sigmoid", "GELU", "SiLU", "ELU", "Softplus")
@@ -240,8 +246,8 @@ def test_latex():
         ("", "found no equation"),
         ("Z = X", "the last equation: expected that of the output, Y = …, found Z"),
         ("Y = X +* 2", "'Y = X +* 2': invalid syntax; expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"),
-        ("Y = relu(X)", "unknown operation 'relu'; known: Diag, clip"),
-        ("Y = hadamard(X, g)", "g is not defined; known are D, N, X, and Diag"),
+        ("Y = foo(X)", "unknown operation 'foo'; known: Diag, clip"),
+        ("Y = hadamard(X, g)", "g is not defined; known: D, N, X, Diag"),
         ("g: 1 D; Y = hadamard(X, g)", "hadamard: expected equal sizes, found N × D and 1 × D"),
         ("Y = X @ X", "'Y = X @ X': matmul: expected shapes m k, k n -> m n, found N × D, N × D"),
         ("Y = X + rows_sum(X)", "add: expected shapes"),
@@ -310,3 +316,71 @@ def test_a_derivative_in_feedforward_is_looked_into():
             return Y
 
     assert mg.derive(Slope).is_proved
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("sigmoid(X)", torch.sigmoid),
+        ("max(0, X)", torch.relu),
+        ("X / (1 + exp(-X))", torch.nn.functional.silu),
+        ("X * σ(X)", torch.nn.functional.silu),
+    ],
+)
+def test_what_students_type(typed, expected):
+    found = mg.derive(f"Y = {typed}")
+    assert found.is_proved
+    layer = found.layer(3, 3)
+    X = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    Y, G = expected(X), torch.ones(4, 3)
+    Y.backward(G)
+    np.testing.assert_allclose(layer.feedforward(X.detach().numpy()), Y.detach(), rtol=1e-5, atol=1e-6)
+    layer.backpropagate(Y.detach().numpy(), G.numpy())
+    np.testing.assert_allclose(layer.DX, X.grad, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [("hadamrd(X, X)", "did you mean hadamard?"), ("sigmiod(X)", "did you mean Sigmoid?"), ("max(X)", "max(X, 0)")],
+)
+def test_a_name_is_suggested(typed, expected):
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        mg.derive(f"Y = {typed}")
+
+
+def test_formulas_in_a_notebook():
+    html = mg.derive("Y = X / (1 + exp(-X))")._repr_html_()
+    assert html.count("<math") == 5
+    assert "proved" in html
+
+
+def compiled(folder, *bodies):
+    """Whether pdflatex accepts a document."""
+    (folder / "notes.tex").write_text(document(*bodies), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "notes.tex"]
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, errors="replace")
+    assert found.returncode == 0, found.stdout[-2000:]
+
+
+NEEDS_LATEX = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+
+
+@NEEDS_LATEX
+def test_latex_compiles(tmp_path):
+    found = mg.derive("inv_sqrt_Sigma = inv_sqrt(rows_sum(X * X), 1); Y = X * column_repeat(inv_sqrt_Sigma**3, D)")
+    compiled(tmp_path, mg.derive(mg.BatchNormalizationLayer).latex, found.latex)
+    assert r"^{-\frac12})^{3}" in found.latex
+
+
+@NEEDS_LATEX
+@pytest.mark.slow
+def test_latex_of_everything_compiles(tmp_path):
+    derived = [
+        mg.derive(layer_named(x), training=training).latex
+        for x in (*LAYERS, *ACTIVATIONS)
+        for training in (True, False)
+    ]
+    models = [mg.create_model(f"{x};Linear", "6;5;4") for x in ACTIVATIONS]
+    models += [mg.create_model("BatchNormalization;SReLU;Softmax", "6;5;4"), mg.create_model("LogSoftmax", "6;4")]
+    programs = [program_latex(M.program(), is_opened=x) for M in models for x in (True, False)]
+    compiled(tmp_path, *derived, *programs)

@@ -106,7 +106,7 @@ def check(seeds: range) -> None:
         ("W: K None; Y = X", "expected two sizes, each 1 or a name such as N, D or K, found 'None'"),
         ("b: 1 D = nan; Y = X", "expected a number of float32 after =, at most 3.4e+38, found nan"),
         ("b: 1 D = 1e39; Y = X", "expected a number of float32 after =, at most 3.4e+38, found 1e39"),
-        ("Y = ones(N, K)", "K is not defined; known are D, N, X"),
+        ("Y = ones(N, K)", "K is not defined; known: D, N, X"),
         ("Y = ReLU(N) * X", "ReLU: expected a matrix, found N"),
         ("Y = N.T * X", ".T: expected a matrix, found N"),
         ("Y = N @ X", "@: expected a matrix, found N"),

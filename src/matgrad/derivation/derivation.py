@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from matgrad.derivation.backpropagation import backpropagation
 from matgrad.derivation.proving import MOST_TERMS, executed, facts, prove
 from matgrad.derivation.sources import LayerSource, Source, TextSource
 from matgrad.derivation.writing import LayerCode, Line
+from matgrad.foundation.imports import deferred
 from matgrad.foundation.notation import aligned
 from matgrad.index_notation.expressions import TooLongError, bounded
 from matgrad.inspection.latex import latex_lines
@@ -47,7 +49,7 @@ class Derivation:
     def latex(self) -> str:
         """The equations of feedforward and backpropagation in the paper's notation."""
         values = {x.name: x.term for x in (*self.feedforward, *self.backpropagation)}
-        return aligned(x.replace("=", "&=", 1) for x in latex_lines(values))
+        return aligned(re.sub(r":?=", r"&\g<0>", x, count=1) for x in latex_lines(values))
 
     def __str__(self) -> str:
         """The equations as text, with what is proved."""
@@ -61,6 +63,7 @@ class Derivation:
         return "\n".join([*map(shown, self.feedforward), "", *map(shown, self.backpropagation)])
 
     __repr__ = __str__
+    _repr_html_ = deferred("matgrad.explanation.notebook", "derivation_html")
 
 
 def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bool = True) -> Derivation:

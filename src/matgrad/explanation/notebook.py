@@ -17,7 +17,7 @@ from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
 from matgrad.foundation.writing import as_html
 from matgrad.inspection.equations import METHODS, Equation, equations
-from matgrad.inspection.latex import layer_latex
+from matgrad.inspection.latex import latex_lines, layer_latex
 from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
 from matgrad.layers.model_base import density_of, headline, parameter_count
@@ -31,6 +31,7 @@ from matgrad.program.text import LatexPrinter
 from matgrad.sparse.matrix import SparseMatrix
 
 if TYPE_CHECKING:
+    from matgrad.derivation.derivation import Derivation
     from matgrad.explanation.explanation import Explained
     from matgrad.program.program import Program
     from matgrad.writers.verdicts import Verdict
@@ -161,6 +162,16 @@ def verdict_html(verdict: Verdict) -> str:
     parts += [_math(formula.latex) for formula in verdict.formulas if not verdict.status]
     parts += [as_html(f"if {text}") for text in verdict.assumptions]
     return _page("".join(f'<div style="margin:3px 0">{part}</div>' for part in parts))
+
+
+def derivation_html(found: Derivation) -> str:
+    """The equations of a derived layer, with what is proved of them, and its code, folded."""
+    marks = {x.name: "proved" if x.ok else "NOT PROVED" for x in found.verdicts}
+    lines = (*found.feedforward, *found.backpropagation)
+    formulas = latex_lines({x.name: x.term for x in lines})
+    rows = [[_math(latex), muted(marks.get(x.name, ""))] for x, latex in zip(lines, formulas, strict=True)]
+    code = f"<pre>{as_html(found.code)}</pre>"
+    return _page(table_html([], rows, [CELL, CELL], "") + _folded(muted("the code of the layer"), code))
 
 
 def program_html(program: Program) -> str:

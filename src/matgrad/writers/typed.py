@@ -9,8 +9,9 @@ import math
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
+from matgrad.foundation.notation import function_name
 from matgrad.judges import definitions
 from matgrad.judges.definitions import ArbitraryActivation
 from matgrad.layers.layer import Layer
@@ -37,6 +39,8 @@ def table(like: Any) -> dict[str, Callable[..., Any]]:
 
 TABLE = table(lifted(1))
 FUNCTIONS = (*sorted(TABLE), *SOFTMAX, *ACTIVATIONS)
+ALIASES = {function_name(cls): name for name, cls in ACTIVATIONS.items()} | {"σ": "Sigmoid"}  # as they are written
+ALIASES = {alias: name for alias, name in ALIASES.items() if alias not in FUNCTIONS}
 RESERVED = {"N", "D", "K", "self", *FUNCTIONS, *dir(Layer(1, 1))} - {"X", "Y"}  # names that mean something else
 EXPECTED = "expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"
 ALLOWED = "the operators + - * / @ ** and .T, numbers, sizes, names, and operations of the table"
@@ -45,7 +49,7 @@ OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
+    ast.Div: lambda a, b: a * TABLE["reciprocal"](b) if _is_matrix(b) else a / b,
     ast.MatMult: lambda a, b: a @ b,
     ast.Pow: lambda a, b: a**b,
 }
@@ -164,8 +168,32 @@ def parsed(line: str) -> tuple[str, ast.expr]:
         warnings.simplefilter("ignore")  # whatever Python would say of it, such as of 3(X)
         match ast.parse(line).body:
             case [ast.Assign(targets=[ast.Name(id=name)], value=node)]:
-                return name, node
+                return name, _Written().visit(node)
     raise ValueError(EXPECTED)
+
+
+class _Written(ast.NodeTransformer):
+    """What people write for functions of the package: sigmoid(X) for Sigmoid(X), max(0, X) for ReLU(X)."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Name(id="max"), args=[X, ast.Constant(value=0)] | [ast.Constant(value=0), X]):
+                return ast.Call(ast.Name("ReLU"), [X], [])
+            case ast.Call(func=ast.Name(id="max")):
+                raise ValueError(
+                    "max: expected max(X, 0); rows_max(X) and columns_max(X) are those of rows and columns"
+                )
+            case ast.Call(func=ast.Name(id=name)) if name in ALIASES:
+                node.func = ast.Name(ALIASES[name])
+        return node
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """The names that are nearest to an unknown one; all names, if none is near."""
+    lower = {x.lower(): x for x in reversed(known)}
+    near = [lower[x] for x in get_close_matches(name.lower(), lower, cutoff=0.7)]
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
 
 
 def _initial(value: str | None) -> float | None:
@@ -192,7 +220,7 @@ def check(node: ast.expr) -> None:
     for x in ast.walk(node):
         match x:
             case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
-                raise ValueError(f"unknown operation {name!r}; known: {', '.join(FUNCTIONS)}")
+                raise ValueError(f"unknown operation {name!r}; {suggestion(name, FUNCTIONS)}")
             case ast.Call(func=func, keywords=keywords):
                 is_allowed = isinstance(func, ast.Name) and all(k.arg == "epsilon" for k in keywords)
             case ast.Constant(value=value):
@@ -220,7 +248,7 @@ def value_of(node: ast.expr, values: dict[str, Any]) -> Any:
         case ast.Name(id=name):
             if name not in values:
                 known = [n for n in values if n.isidentifier() and n not in FUNCTIONS]
-                raise ValueError(f"{name} is not defined; known are {', '.join(known)}, and {', '.join(sorted(TABLE))}")
+                raise ValueError(f"{name} is not defined; {suggestion(name, (*known, *sorted(TABLE)))}")
             return values[name]
         case ast.Attribute(value=inner):
             return matrix(".T", value_of(inner, values)).T
@@ -265,6 +293,10 @@ def _call(name: str, f: Callable[..., Any], args: list[Any], options: dict[str, 
         else:
             _quantity(name, x)
     return f(*args, **options)
+
+
+def _is_matrix(x: Any) -> bool:
+    return isinstance(x, IndexMatrix) and x.shape != ()
 
 
 def _quantity(where: str, x: Any) -> Any:
