@@ -167,6 +167,23 @@ def test_optimizer_steps_lower_the_loss(open_page, small):
     assert page.evaluate("() => matgrad.state.losses") == [pytest.approx(loss)]
 
 
+def test_a_weight_can_be_dragged(open_page, small):
+    """The loss and the gradients follow, as Python computes them for the changed weight."""
+    page = open_page(small)
+    page.go("Z1")
+    assert not page.locator("#entry").is_visible()
+    page.mouse.click(*cell(page, 2, 1, 2))  # of W1ᵀ
+    page.locator("#entry").fill("0.9")
+    M = small.M.clone()
+    M.layers[0].W[2, 1] = float(page.locator("#entry").input_value())
+    changed = mg.explain(M, small.X, small.T, loss=small.loss)
+    assert page.evaluate("() => matgrad.state.losses") == [pytest.approx(changed["loss"].value, rel=1e-5)]
+    found = page.evaluate("() => matgrad.values()")[[e.name for e in changed].index("DW1")]
+    assert found == pytest.approx(changed["DW1"].value.ravel(), rel=1e-5)
+    page.click("#reset")
+    assert page.evaluate("() => matgrad.state.losses") == [pytest.approx(small["loss"].value)]
+
+
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_has_no_serious_accessibility_violation(open_page, scheme):
     page = open_page(explained("ReLU;BatchNormalization;Softmax", "20;4;2", densities="1;0.5"), color_scheme=scheme)

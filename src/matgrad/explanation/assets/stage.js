@@ -200,8 +200,27 @@ function pin(view, i, j) {
   const place = view.place([i, j]);
   if (!place) return;
   if (view === views[0]) state.pinned = place;
+  else chooseInput(view, place);
   point(view, i, j);
   say(`${view.name} row ${place[0] + 1} column ${place[1] + 1}: ${$("arithmetic").textContent.replace(/\s+/g, " ")}`);
+}
+
+// an entry of an input, such as a weight, that can be dragged
+function chooseInput({ value, limit }, place) {
+  const position = arithmetic.position(value, ...place);
+  if (program.values[value].operation !== "input" || position === undefined) return;
+  state.chosen = { value, position };
+  const most = 2 * Math.max(limit, 0.5);
+  Object.assign($("entry"), { min: -most, max: most });
+  $("entry-name").innerHTML = inMath(notation.element(value, ...place));
+  $("chosen").hidden = !($("hint").hidden = true);
+  showChosen();
+}
+
+function showChosen() {
+  if (!state.chosen) return;
+  $("entry").value = state.results[state.chosen.value][state.chosen.position];
+  $("entry-value").textContent = numberText(Number($("entry").value));
 }
 
 // mark an entry of the result and the entries that it is computed from, and write the arithmetic

@@ -14,7 +14,7 @@ const MOST = 5000; // losses that are kept
 const program = new Program(data);
 const arithmetic = new Arithmetic(program, new Set(data.steps.map((x) => x.value)));
 const steps = data.steps.map((x, index) => ({ ...x, index }));
-const state = { step: 0, pinned: [0, 0], isOpened: false, inputs: program.inputs, results: [], losses: [], count: 0 };
+const state = { step: 0, pinned: [0, 0], isOpened: false, chosen: null, inputs: program.inputs, results: [], losses: [], count: 0 };
 
 const $ = (id) => document.getElementById(id);
 const make = (name, properties) => Object.assign(document.createElement(name), properties);
@@ -47,6 +47,14 @@ function optimize(count) {
   }
   state.losses = state.losses.slice(-MOST);
   state.count += count;
+}
+
+// another number for an element of an input, such as a weight: everything that follows from it is computed anew
+function change({ value, position }, x) {
+  const { name } = program.values[value];
+  state.inputs = { ...state.inputs, [name]: state.inputs[name].with(position, x) };
+  state.results = program.run(state.inputs);
+  state.losses = [...state.losses.slice(0, -1), lossNow()];
 }
 
 function learnAt(eta) {

@@ -65,7 +65,13 @@ function refresh() {
   showTraining();
 }
 
+function setEntry(x) {
+  change(state.chosen, x);
+  refresh();
+}
+
 function showTraining() {
+  showChosen();
   const eta = state.inputs.eta[0];
   $("loss-name").textContent = state.count ? `loss after ${counted(state.count)}` : "loss";
   $("loss").textContent = numberText(state.losses.at(-1));
@@ -139,6 +145,7 @@ const BUTTONS = {
 function listen() {
   for (const [id, action] of Object.entries(BUTTONS)) $(id).addEventListener("click", action);
   $("rate").addEventListener("input", () => setRate(10 ** Number($("rate").value)));
+  $("entry").addEventListener("input", () => setEntry(Number($("entry").value)));
   addEventListener("keydown", (event) => {
     const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input")) return;
