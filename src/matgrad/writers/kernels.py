@@ -19,7 +19,7 @@ from matgrad.writers.verdicts import Witness
 
 if TYPE_CHECKING:
     from matgrad.index_notation.values import Array
-    from matgrad.writers.proving import Proof
+    from matgrad.writers.proof import Proof
 
 References = Mapping[Any, Callable[..., Any]]
 TOLERANCE = 1e-5  # relative, as kernels may compute in single precision

@@ -22,7 +22,7 @@ from matgrad.writers.texts import place_of
 from matgrad.writers.verdicts import Witness
 
 if TYPE_CHECKING:
-    from matgrad.writers.proving import Proof
+    from matgrad.writers.proof import Proof
 
 SAMPLES, MORE_SAMPLES = 2, 6  # sizes and values that are tried; more if they do not tell two forms apart
 STEP = 1e-6  # of finite differences
