@@ -98,7 +98,7 @@ def entry(name: str, key: Key, names: dict[Index, str]) -> tuple[str, str]:
 def derivative(name: str, key: Key, names: dict[Index, str]) -> tuple[str, str]:
     """∂/∂x_ij, as text and in LaTeX."""
     x, latex = entry(name, key, names)
-    return TEXT.derivative("", x), TEX.derivative("", latex)
+    return TEXT.derivative("", x), rf"\frac{{\partial}}{{\partial {latex}}}"
 
 
 def short(e: Expression, definitions: Definitions) -> Expression:
