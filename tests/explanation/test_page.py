@@ -184,6 +184,17 @@ def test_a_weight_can_be_dragged(open_page, small):
     assert page.evaluate("() => matgrad.state.losses") == [pytest.approx(small["loss"].value)]
 
 
+def test_inputs_that_are_images_are_drawn_as_images(open_page):
+    mg.manual_seed(1)
+    X = np.arange(12.0).reshape(2, 6)
+    page = open_page(mg.explain(mg.create_model("Linear", "6;2"), X, [0, 1], shape=(3, 2)))
+    assert page.locator(".matrix .size").all_text_contents()[1].startswith("2 × 6: images")
+    shown = [[page.evaluate("([i, j]) => matgrad.text(1, i, j)", [i, j]) for j in range(2)] for i in (0, 1, 2, 4)]
+    assert shown == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]  # between two images there is a gap
+    with pytest.raises(ValueError, match="images of 6 pixels"):
+        mg.explain(mg.create_model("Linear", "6;2"), X, [0, 1], shape=(4, 2))
+
+
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_has_no_serious_accessibility_violation(open_page, scheme):
     page = open_page(explained("ReLU;BatchNormalization;Softmax", "20;4;2", densities="1;0.5"), color_scheme=scheme)

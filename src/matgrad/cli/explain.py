@@ -22,6 +22,7 @@ from matgrad.training import LEARNING_RATE
 
 NEW = ("layers", "layer_sizes", "layer_weights", "dropouts", "densities", "supports")  # the options of a new model
 EXAMPLES = 6
+IMAGES = {"digits": (8, 8), "mnist": (28, 28), "fashion-mnist": (28, 28)}  # height and width, by the name of the data
 VERIFY = "Check the equations symbolically, which takes seconds.  [default: with --html, if SymPy is installed]"
 
 
@@ -49,7 +50,7 @@ def explain(model: Path | None, **options: Any) -> None:
     if html is not None and name is not None:
         raise ValueError("--equation and --html: the page has all equations")
     mg.manual_seed(options["seed"])
-    M, X, T = _new(options) if model is None else _saved(model, options)
+    M, X, T, shape = (*_new(options), ()) if model is None else _saved(model, options)
     set_optimizers(M, options["optimizers"])
     if verify is None:
         verify = html is not None and find_spec("sympy") is not None
@@ -59,7 +60,8 @@ def explain(model: Path | None, **options: Any) -> None:
             echo(f"checking {name} …", err=True)
 
     rate, loss = options["learning_rate"], options["loss"]
-    explanation = mg.explain(M, X, T, loss=loss, eta=rate, equation=name, verify=verify, progress=progress)
+    more = {"shape": shape, "verify": verify, "progress": progress}
+    explanation = mg.explain(M, X, T, loss=loss, eta=rate, equation=name, **more)
     if html is not None:
         explanation.save(html)
         echo(f"{len(explanation)} equations in {visible(html)}: open it in a browser")
@@ -80,8 +82,8 @@ def _new(options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, np.ndarray, 
     return M, *random_examples(M, chosen_loss(options, M), options["examples"], rng)
 
 
-def _saved(path: Path, options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, Any, np.ndarray]:
-    """The saved model, and the first examples of its data."""
+def _saved(path: Path, options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron, Any, np.ndarray, tuple[int, ...]]:
+    """The saved model, the first examples of its data, and their height and width if they are images."""
     for name in NEW:
         if is_given(name):
             raise ValueError(f"{flag(name)} and {path}: it describes a new model, not a saved one")
@@ -91,4 +93,4 @@ def _saved(path: Path, options: dict[str, Any]) -> tuple[mg.MultilayerPerceptron
     for k in () if data.classes is None or T.ndim > 1 else np.unique(T):
         before[T == k] = np.arange(np.count_nonzero(T == k))
     chosen = np.argsort(before, kind="stable")[: options["examples"]]  # the first of every class, the second, and so on
-    return M, X[chosen], T[chosen]
+    return M, X[chosen], T[chosen], IMAGES.get(data.name, ())

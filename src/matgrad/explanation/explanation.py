@@ -82,6 +82,7 @@ class Explanation:
     program: Program = field(repr=False)  # of the step, with the value of every equation as an output
     values: list[Value] = field(repr=False)  # of the program, one for each equation
     symbols: dict[Value, str] = field(repr=False)  # in LaTeX
+    shape: tuple[int, ...] = ()  # height and width of examples that are drawn as images
 
     def __iter__(self) -> Iterator[Explained]:
         return iter(self.equations)
@@ -134,13 +135,15 @@ def explain(
     loss: LossFunction | str | None = None,
     eta: float = LEARNING_RATE,
     equation: str | None = None,
+    shape: tuple[int, ...] = (),
     verify: bool = False,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Explanation:
     """Every equation of one training step of M on the batch X with targets T, with its value.
 
     X and T are as in `M.fit`, and so are the default loss and the default learning rate η. The equations run in float64
-    on NumPy, in training mode, on a copy of M, which is not changed. Gradients are compared with central differences;
+    on NumPy, in training mode, on a copy of M, which is not changed. With a `shape`, such as (28, 28), the page
+    draws the examples as images. Gradients are compared with central differences;
     with `verify`, the equations are also checked symbolically, which takes seconds; `progress` is called with the name
     of each class that is checked. If there is no `equation` of that name, this is said before anything is compared.
     """
@@ -151,6 +154,8 @@ def explain(
         raise ValueError(f"eta: expected a number above 0, found {eta!r}")
     eta = float(rate)
     X, T = checked_examples(X, T)
+    if shape and (len(shape) != 2 or math.prod(shape) != X.shape[1]):
+        raise ValueError(f"shape: expected height and width of images of {X.shape[1]} pixels, found {shape}")
     loss = default_loss(M, T) if loss is None else create_loss(loss)
     check_loss(M, loss)
     copy = M.clone().train().to("numpy", dtype="float64")
@@ -183,7 +188,7 @@ def explain(
         for r, verdict in zip(results, judge.verdicts(results, values), strict=True)
     ]
     symbols = {value: writer.symbol(value) for value in program.values if value in writer.opened.names}
-    return Explanation(copy, loss, eta, X, T, equations, program, values, symbols)
+    return Explanation(copy, loss, eta, X, T, equations, program, values, symbols, tuple(shape))
 
 
 def _batch(M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -66,7 +66,7 @@ def _tiles(explanation: Explanation, indices: Mapping[Value, int]) -> dict[int, 
     """
     found: dict[int, tuple[list[int], str]] = {}
     X, first = explanation.program.inputs["X"], explanation.M.layers[0]
-    shapes = [(X, getattr(first, "input_shape", ()))]
+    shapes = [(X, getattr(first, "input_shape", (*explanation.shape, 1) if explanation.shape else ()))]
     for e, value in zip(explanation, explanation.values, strict=True):
         if isinstance(e.owner, AttentionLayer) and e.part in ("S", "A", "DA", "DS"):
             L, heads = e.owner.L, e.owner.heads
