@@ -28,7 +28,16 @@ RIGHT = {
 }
 WRONG = {
     "a factor": (LINEAR.replace("b = 1_N", r"b = \frac{1}{N} 1_N"), "∂/∂b_i: true = returned · N"),
-    "a missing term": ("Y = softmax(X); DX = hadamard(Y, DY)", "∂/∂X_ij: true − returned = -Y_ij·"),
+    "a missing term": ("Y = softmax(X); DX = hadamard(Y, DY)", "true − returned = -Y_ij·(Σ_k DY_ik·Y_ik)\n"),
+    "a term in names": (
+        "S: L M; V: M P; A = softmax(S); Y = A @ V; DA = DY @ V.T; DS = hadamard(A, DA)",
+        "true − returned = -A_ij·(Σ_kl A_ik·DY_il·V_kl)\n",
+    ),
+    "without what is zero": (
+        "R = X - row_repeat(columns_mean(X), N); s = inv_sqrt(columns_mean(hadamard(R, R))); "
+        "Y = hadamard(row_repeat(s, N), R); DX = hadamard(row_repeat(s, N), DY - row_repeat(columns_mean(DY), N))",
+        "true − returned = -R_ij·s_j^3·(Σ_k DY_kj·R_kj) / N\n",
+    ),
     "a sign": (r"Y = X \odot X; DX = -2 X \odot DY", "∂/∂X_ij: true = returned · -1"),
 }
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product as combinations
 
-from matgrad.index_notation.expressions import Entry, Expression, Factor, of, product
+from matgrad.index_notation.expressions import Entry, Expression, Factor, Monomial, of, product, total
 from matgrad.index_notation.functions import Applied, Maximum
 from matgrad.index_notation.powers import Base
-from matgrad.index_notation.sums import Sum
+from matgrad.index_notation.sums import Sum, summed_over
 
 DELTA = "the derivative of an entry is 1 for the same indices, and 0 for others"
 FUNCTIONS = {  # what their derivatives are
@@ -63,10 +63,29 @@ def _rules_of_factor(f: Factor, variable: Entry) -> Iterator[str]:
 def folded(e: Expression, entry: Entry, definition: Expression) -> Expression:
     """e with y_ij in place of its definition, wherever that is a part of a product, such as exp(z_ij) / Σ_k exp(z_ik).
 
-    Only a product with other factors than entries is looked for. The result is equal to e if y_ij is its definition.
+    A product with a sum in it, a·Σ_k e_k, is looked at as Σ_k a·e_k too. Only a product with other factors than entries
+    is looked for. The result is equal to e if y_ij is its definition.
     """
     if len(definition.terms) != 1 or all(isinstance(f, Entry) for f in definition.factors()):
         return e
+    found = _folded_products(e, entry, definition)
+    return total(_folded_sums(m, entry, definition).scaled(c) for m, c in found.terms.items())
+
+
+def _folded_sums(m: Monomial, entry: Entry, definition: Expression) -> Expression:
+    """A product with y_ij inside one of its sums."""
+    e = product(m)
+    for f, p in m:
+        if isinstance(f, Sum) and p == 1:
+            bound, body = f.opened()
+            inner = body * product((g, q) for g, q in m if g is not f)
+            if (found := folded(inner, entry, definition)) != inner:
+                return summed_over(bound, found)
+    return e
+
+
+def _folded_products(e: Expression, entry: Entry, definition: Expression) -> Expression:
+    """e with y_ij in its products."""
     # the indices of e that can stand for those of the entry
     places = combinations(*(sorted(k for k in e.free if k.size == i.size) for i in entry.indices))
     definitions = [(at, definition.substituted(dict(zip(entry.indices, at, strict=True)))) for at in places]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matgrad.index_notation.expressions import Entry, Expression, Factor
+from matgrad.index_notation.expressions import Entry, Expression, Factor, product, total
 from matgrad.index_notation.rules import rules_of
 from matgrad.writers import texts
 from matgrad.writers.samples import Samples, g_name
@@ -118,6 +118,7 @@ class Shown:
         model, gs, self.symbols = proof.model, proof.gs, proof.symbols
         self.definitions = definitions(model, {*self.symbols, *(g_name(g) for g in gs)})
         run = model.cut()
+        self.definitions += [(_entry(x.symbols, ()), x.value.data[()]) for x in run.values if set(x.value.data) == {()}]
         self.derivation = Derivation(run.values, run.outputs, gs)
         found = run.gradients(gs) if run.values else {}
         self.named = {n: summed_to(d, self.symbols[n].dims) for n, d in found.items() if d is not None}
@@ -149,6 +150,9 @@ class Shown:
         if named is None:
             return found
         missing = self.derivation.expanded(self.derivation.total(self.symbols[n]).data[key]) - named
+        terms = [product(m).scaled(c) for m, c in texts.short(missing, self.definitions).terms.items()]
+        zero = total(())
+        missing = total(x for x in terms if not self._is(x, zero, self.symbols[n]))  # Σ_k r_kj is 0 if r is centred
         return shortest(found, *([missing] if self._is(missing, true - returned, self.symbols[n]) else []))
 
     def forms(

@@ -10,6 +10,7 @@ from matgrad.writers.typed import FUNCTIONS
 
 TOKEN = re.compile(
     r"\\(?:mathsf|mathrm|mathbf|operatorname|text)\{(?P<word>[^{}]*)\}|(?P<command>\\[A-Za-z]+)"
+    rf"|(?P<function>{'|'.join(sorted(FUNCTIONS, key=len, reverse=True))})"
     r"|(?P<number>\d+(?:\.\d+)?)|(?P<letter>[A-Za-z])|(?P<sign>\S)"
 )
 SPACES = re.compile(r"\\left|\\right|\\[,;:! ]|\\quad|\\displaystyle|[&$~]|\\\\$")

@@ -13,6 +13,7 @@ import numpy as np
 from matgrad.activation_functions import ACTIVATIONS, create_activation
 from matgrad.program.entries import IndexMatrix, indices_of, symbols
 from matgrad.program.shapes import size_name
+from matgrad.writers.explaining import Named
 from matgrad.writers.latex_equations import is_latex, translated
 from matgrad.writers.sizes import ShapeError
 from matgrad.writers.slots import index
@@ -40,6 +41,8 @@ class TypedCode(Code):
         self.name, self.functions = lines[starts[0] - 1], []
         self.equations = Equations("\n".join(lines[: starts[0]]))
         self.gradients = [self._gradient(line) for line in lines[starts[0] :]]
+        if all(x.id != "X" for _, _, node in self.equations.lines for x in ast.walk(node) if isinstance(x, ast.Name)):
+            del self.equations.declared["X"]
         known = [*self.equations.declared, *(name for name, *_ in self.equations.lines)]
         if wrong := [name for name, *_ in self.gradients if name[1:] not in known or name == "DY"]:
             raise ValueError(f"{wrong[0]}: expected the gradient of one of {', '.join(known)}, other than Y")
@@ -69,13 +72,19 @@ class TypedCode(Code):
 class SymbolicRun(Run):
     """The equations on matrices of index notation."""
 
-    def __init__(self, code: TypedCode) -> None:
+    def __init__(self, code: TypedCode, is_cut: bool = False) -> None:
         self.code, equations = code, code.equations
-        sizes = equations.sizes()
+        sizes, renamed = equations.sizes(), symbols if is_cut else None
         slopes = {name: create_activation(f).gradient for name, f in SLOPES.items()}
-        self.known = equations.evaluated(equations.inputs(sizes), sizes, create_activation) | slopes
+        self.known = equations.evaluated(equations.inputs(sizes), sizes, create_activation, renamed) | slopes
         self.outputs = [as_tensor(self.known["Y"])]
         self.names = {name: as_tensor(self.known[name]) for name, *_ in equations.lines}
+        if is_cut:
+            self.values = [Named(name, x, as_tensor(self.known[f"{name} ="])) for name, x in self.names.items()]
+
+    def cut(self) -> SymbolicRun:
+        """Another run, in which the value of each equation is symbols."""
+        return SymbolicRun(self.code, is_cut=True)
 
     def gradients(self, gs: Sequence[Any]) -> dict[str, Any]:
         """The equations of gradients."""
