@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import resource
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from support import Framework
 
 DEFAULT_BACKENDS = ("numpy", "torch")
 ALONE = ("jax", "tensorflow")  # in processes of their own
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DECLARATION = re.compile(r"^BACKENDS = (\(.*?\))", re.MULTILINE | re.DOTALL)
 
 
@@ -112,3 +114,19 @@ def pytest_terminal_summary(terminalreporter):
     """The most memory that this process, or the largest that it waited for, has had at once."""
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     terminalreporter.write_line(f"peak memory {peak * (1 if sys.platform == 'darwin' else 1024) // 1_000_000} MB")
+
+
+@pytest.fixture(scope="module")  # no longer: while Playwright runs, other tests cannot run an event loop
+def browser():
+    """Chromium; without one, the tests of the page are skipped, except in continuous integration."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        message = f"the page is tested in a browser: install one of {', '.join(BROWSERS)}"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
+    from playwright.sync_api import sync_playwright
+
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=options)
+        yield browser
+        browser.close()

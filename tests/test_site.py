@@ -177,6 +177,29 @@ def test_notebooks_have_their_outputs(site):
         assert 'class="printed"' in text
 
 
+@pytest.mark.slow
+def test_the_course_has_its_outputs(site):
+    for notebook in (ROOT / "notebooks/course").glob("*.ipynb"):
+        text = (site / "notebooks/course" / f"{notebook.name}.html").read_text()
+        assert text.count('class="output"') >= notebook.read_text().count("mg.prove("), notebook
+
+
+@pytest.mark.slow
+def test_labels_lead_to_their_equation(site, pages):
+    assert pages[site / "equations.html"].names >= {"eq:dLdw", "eq:softmax-layer-backprop1", "eq:product-rule1"}
+    assert "../../../equations.html#eq:dLdw" in pages[site / "src/matgrad/layers/linear.py.html"].links
+
+
+@pytest.mark.slow
+def test_the_search_works_from_a_folder(site, browser):
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    page.keyboard.press("/")
+    page.keyboard.type("RigL")
+    page.wait_for_selector(".md-search-result__link", timeout=1000 * PATIENCE)
+    page.close()
+
+
 def test_a_wrong_equation_is_shown_as_wrong(monkeypatch):
     record = {"equations": {"A.x": 3}, "wrong": {"A.x": 1}}
     monkeypatch.setattr(equations_page, "record", lambda: record)

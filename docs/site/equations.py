@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -25,6 +26,7 @@ from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS, Optimizer
 
 ROOT = Path(__file__).parents[2]
+LABEL = re.compile(r"`((?:eq|appendix):[\w-]+)`")
 GROUPS = {"Activation functions": ACTIVATIONS, "Losses": LOSSES, "Optimizers": OPTIMIZERS}
 
 
@@ -40,9 +42,24 @@ def files() -> list[str]:
     return sorted({_inside(inspect.getfile(thing)) for thing in (softmax_functions, *bases)})
 
 
+@cache
 def page() -> str:
-    """All equations in Markdown."""
-    return "\n\n".join(_sections())
+    """All equations in Markdown; where a label comes first, links lead to it."""
+    found = set[str]()
+
+    def anchor(match: re.Match[str]) -> str:
+        label = match[1]
+        if label in found:
+            return match[0]
+        found.add(label)
+        return f'<code id="{label}">{label}</code>'
+
+    return LABEL.sub(anchor, "\n\n".join(_sections()))
+
+
+def labels() -> set[str]:
+    """The labels that links can lead to."""
+    return {*re.findall(r'<code id="([^"]+)">', page())}
 
 
 def _sections() -> Iterator[str]:

@@ -32,6 +32,9 @@ HIDDEN = "---\nsearch:\n  exclude: true\nhide: [toc]\n---\n"
 LANGUAGES = {".py": "python", ".cpp": "cpp", ".h": "cpp"}
 NOTEBOOK = ".ipynb"
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?:#L(\d+))?(?=[)#\s])")
+LABEL = re.compile(
+    r'<(?:code|span class="c1")>(?:# )?((?:eq|appendix):[\w-]+)</(?:code|span)>'
+)  # in text and in sources
 MATHEMATICS = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -109,11 +112,16 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def on_page_content(content: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """LaTeX becomes MathML, so that no script is needed to show it; notebooks get their outputs."""
+    """LaTeX becomes MathML, so that no script is needed to show it, and labels links; notebooks get their outputs."""
 
     def typeset(found: re.Match[str]) -> str:
         kind, latex = found.groups()
         return mathml(html.unescape(latex).strip(), "block" if kind == "div" else "inline")
 
-    content, path = MATHEMATICS.sub(typeset, content), origin(page.file)
+    def linked(found: re.Match[str]) -> str:
+        label = found[1]
+        return f'<a href="{there}#{label}">{found[0]}</a>' if label in equations.labels() else found[0]
+
+    there = posixpath.relpath("equations.html", posixpath.dirname(page.url) or ".")
+    content, path = LABEL.sub(linked, MATHEMATICS.sub(typeset, content)), origin(page.file)
     return notebooks.with_outputs(content, ROOT / path) if path.endswith(NOTEBOOK) else content

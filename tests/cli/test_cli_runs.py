@@ -48,7 +48,7 @@ def lines_of(*runs: Run) -> dict[str, list[tuple[str, str, list[float]]]]:
 
 
 def test_a_picture_has_the_values_of_the_runs():
-    records = [train("a", "--validation", 0.2), train("b", "--learning-rate", 0.5)]
+    records = [train("a", "--validation", 0.2), train("b", "--learning-rate", "MultiStepLR(0.5; 2; 0.1)")]
     panels = lines_of(*(read_run(Path("runs") / name) for name in "ab"))
     assert [*panels] == ["loss", "accuracy", "learning rate", "training time (s)"]
     first, second = colours(2)
@@ -60,7 +60,11 @@ def test_a_picture_has_the_values_of_the_runs():
             if f"{prefix}{measure}" in record["epochs"][0]
         ]
         assert panels[measure] == expected
-    assert panels["learning rate"] == [(first, "-", [0.05] * 3), (second, "-", [0.5] * 3)]
+    assert panels["learning rate"] == [
+        (colour, "-", [epoch["learning_rate"] for epoch in record["epochs"]])
+        for record, colour in zip(records, (first, second), strict=True)
+    ]
+    assert len({*panels["learning rate"][1][2]}) == 2
     sums = np.cumsum([epoch["seconds"] for epoch in records[1]["epochs"]])
     np.testing.assert_allclose(panels["training time (s)"][1][2], sums)
 
@@ -69,7 +73,7 @@ def test_an_error_has_a_panel_of_its_own():
     train("a")
     train_regression("c")
     panels = lines_of(read_run(Path("runs/a")), read_run(Path("runs/c")))
-    assert [*panels] == ["loss", "accuracy", "root mean squared error", "learning rate", "training time (s)"]
+    assert [*panels] == ["loss", "accuracy", "root mean squared error", "training time (s)"], "and no constant rate"
     assert {colour for colour, _, _ in panels["root mean squared error"]} == {colours(2)[1]}
 
 

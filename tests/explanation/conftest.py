@@ -1,30 +1,10 @@
-"""A browser for the tests of the page."""
+"""A page in a browser, for the tests of it."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-@pytest.fixture(scope="module")  # no longer: while Playwright runs, other tests cannot run an event loop
-def browser():
-    """Chromium; without one, the tests of the page are skipped, except in continuous integration."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        message = f"the page is tested in a browser: install one of {', '.join(NAMES)}"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
-    from playwright.sync_api import sync_playwright
-
-    options = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=options)
-        yield browser
-        browser.close()
 
 
 class OpenPage:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,11 @@ def test_wrong_equations_are_refuted(name: str):
     verdict = mg.prove(text)
     assert verdict.verdict == "refuted", verdict
     assert missing in str(verdict)
+
+
+def test_a_notebook_may_replace_input(monkeypatch):
+    monkeypatch.setattr(builtins, "input", lambda: "")
+    mg.prove(RIGHT["softmax"]).check()
 
 
 def test_a_witness_has_the_gradient_of_autograd():

@@ -20,7 +20,7 @@ PLOTS, OUTPUT = ("plot.png", "plot.svg"), "The picture: a file that ends in .png
 @click.argument("runs", type=Reads(RECORD), nargs=-1, required=True, metavar="RUN…")
 @option("Options", "--output", type=Writes(*METADATA), multiple=True, default=PLOTS, metavar="FILE", help=OUTPUT)
 def plot(runs: tuple[Path, ...], output: tuple[Path, ...]) -> None:
-    """Draw one or many runs: loss, accuracy or error, learning rate and time of training.
+    """Draw one or many runs: loss, accuracy or error, a learning rate that changes, and time of training.
 
     RUN is a folder that matgrad train --output wrote, its run.json, or a log of --log. Needs matplotlib.
     """

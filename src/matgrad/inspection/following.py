@@ -41,6 +41,13 @@ LIBRARIES: dict[str, Uses] = {  # that code may refer to, apart from those of us
     **dict.fromkeys(("math", "cmath", "functools", "itertools", "collections", "fractions"), lambda name, x: True),
     **dict.fromkeys(("numbers", "dataclasses", "enum", "copy", "contextlib", "re"), lambda name, x: True),
 }
+OF_NOTEBOOKS = (
+    "input",
+    "display",
+    "get_ipython",
+    "execfile",
+    "runfile",
+)  # builtins of Jupyter; nothing calls them
 BUILTINS = (  # that it may use, besides errors
     *("abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset", "int"),
     *("isinstance", "issubclass", "iter", "len", "list", "map", "max", "min", "next", "pow", "print", "property"),
@@ -373,6 +380,8 @@ def changed() -> str | None:
                 if _is_of_user(x):
                     return f"{name}.{found}"
     tables = {**vars(builtins), **vars(BACKEND), **{k: x for row in ROWS.values() for k, x in vars(row).items()}}
+    for name in OF_NOTEBOOKS:
+        tables.pop(name, None)
     return next((name for name, x in tables.items() if _is_of_user(x)), None)
 
 

@@ -199,7 +199,7 @@ def runs_figure(runs: Sequence[Run]) -> Figure:
     """A panel per measure; a colour per run, a line style per part of the data."""
     if not any(run.rows for run in runs):
         raise ValueError(f"{runs[0].path}: found no epochs, expected at least one")
-    panels = {title: measure for title, measure in PANELS.items() if any(_names(run, measure) for run in runs)}
+    panels = {title: measure for title, measure in PANELS.items() if any(_tells(run, measure) for run in runs)}
     rows = -(-len(panels) // 2)
     figure, axes = new_figure(10.5, 0.8 + 2.9 * rows, min(len(panels), 2), rows=rows)
     for ax in axes[len(panels) :]:
@@ -215,6 +215,12 @@ def _names(run: Run, measure: str) -> dict[str | None, str]:
     """The names of the values that a run has of a measure, by the part of the data."""
     found = {name: measure_and_part(name) for row in run.rows for name, x in row.items() if x is not None}
     return {part: name for name, (other, part) in found.items() if other == measure and part in LINES}
+
+
+def _tells(run: Run, measure: str) -> bool:
+    """Whether a run has values of a measure to show; a constant learning rate is not."""
+    names = _names(run, measure).values()
+    return any(measure != "learning_rate" or len({x for _, x in run.values(name)}) > 1 for name in names)
 
 
 def _draw(ax: Axes, measure: str, runs: Sequence[Run]) -> None:
