@@ -147,4 +147,4 @@ def test_the_wheel_works_in_a_clean_environment(distributions: tuple[Path, Path]
     trained = run(matgrad, "train", "--backend", "native", "--epochs", "1", "--save-weights", "model.npz", **inside)
     assert re.search(r"test accuracy 0\.\d{3}", trained)
     assert re.search(r"all \d+ equations agree", run(matgrad, "check", "model.npz", **inside))
-    assert re.search(r"numbers: (\d+) of \1 right", run(matgrad, "verify", "--quick", **inside))
+    assert re.search(r"numbers: (\d+) of \1 checks right", run(matgrad, "verify", "--quick", **inside))

@@ -55,7 +55,7 @@ def test_gradients_are_checked_by_differences():
 
 @pytest.mark.parametrize("name", ["Linear", "SquaredError", "Momentum"])
 def test_equations_are_checked_by_sympy(name: str):
-    assert re.search(r"numbers: (\d+) of \1 right", succeed("verify", "--layer", name))
+    assert re.search(r"numbers: (\d+) of \1 checks right", succeed("verify", "--layer", name))
 
 
 def test_the_command_runs_in_a_process_of_its_own():
