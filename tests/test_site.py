@@ -194,8 +194,7 @@ def test_labels_lead_to_their_equation(site, pages):
 def test_the_search_works_from_a_folder(site, browser):
     page = browser.new_page()
     page.goto((site / "index.html").as_uri())
-    page.keyboard.press("/")
-    page.keyboard.type("RigL")
+    page.fill(".md-search__input", "RigL")
     page.wait_for_selector(".md-search-result__link", timeout=1000 * PATIENCE)
     page.close()
 

@@ -27,7 +27,8 @@ def with_outputs(content: str, path: Path) -> str:
 
     def output(found: re.Match[str]) -> str:
         k, i = map(int, (found[1] or found[2]).split("."))
-        return f'<div class="output">{"".join(_cells(path)[k]["outputs"][i]["data"]["text/html"])}</div>'
+        content = "".join(_cells(path)[k]["outputs"][i]["data"]["text/html"])
+        return f'<div class="output" data-search-exclude>{content}</div>'
 
     return OUTPUT.sub(output, content)
 
