@@ -270,7 +270,7 @@ class Attention(Function):
 class FlashAttention(Function):
     r"""Flash attention: P is computed again
 
-    Y = PV, \quad \ell_i = \log \sum_k e^{s_{ik}}, \quad S = \frac{QK^\top}{\sqrt{D}}, \quad P_{ij} = e^{s_{ij} - \ell_i}
+    Y = PV, \quad L_i = \log \sum_k e^{s_{ik}}, \quad S = \frac{QK^\top}{\sqrt{D}}, \quad P_{ij} = e^{s_{ij} - L_i}
 
     \delta_i = \sum_k \mathsf{D}y_{ik}\,y_{ik}, \quad \mathsf{D}S = P \odot (\mathsf{D}Y\,V^\top - \delta\,1^\top)
     \mathsf{D}Q = \frac{\mathsf{D}S\,K}{\sqrt{D}}, \quad \mathsf{D}K = \frac{\mathsf{D}S^\top Q}{\sqrt{D}}, \quad \mathsf{D}V = P^\top\,\mathsf{D}Y
