@@ -44,6 +44,8 @@ MISSING = {  # of each wrong function, a part of what the verdict says
     "RoPENotTransposed": "∂/∂x.0_ijk: true − returned = 2·g.1_ijk·sin_jk",
     "RMSNormWOutside": "(w_j·(Σ_k g_ik·x_ik) - (Σ_k g_ik·w_k·x_ik)) · ",
     "HuberHalf": "∂/∂x_ij: true − returned = ",
+    "GateOverwritten": "∂/∂x_ij: true − returned = (z_ij - 1/2) · 2·g_ij",
+    "LinearOtherOrder": "the gradient has shape (K), and the argument (K, D)",
 }
 
 
@@ -76,6 +78,7 @@ REPAIRED = {  # the right line that is found, for those for which there is one
     "HardCodedScale": "return ds @ k * 2 / q.shape[1] ** 0.5, ds.t() @ q * 2 / q.shape[1] ** 0.5",
     "SwiGLUSwapped": "return torch.cat([g * b * s * (1 + a * (1 - s)), g * a * s], -1)",
     "HuberHalf": "return g * torch.where(d.abs() < ctx.delta, d, ctx.delta * d.sign()), None, None",
+    "LinearOtherOrder": "return gx, gw, gb",
 }
 
 
@@ -134,8 +137,9 @@ def test_a_notebook_shows_mathematics():
     assert "<mfrac>" in wrong
 
 
-def test_no_line_is_suggested_that_is_not_proved():
-    assert mg.prove(*WRONG["SavedThenOverwritten"]).suggestions == []
+@pytest.mark.parametrize("name", ["SavedThenOverwritten", "GateOverwritten"])
+def test_no_line_is_suggested_that_is_not_proved_or_spoils_another_gradient(name: str):
+    assert mg.prove(*WRONG[name]).suggestions == []
 
 
 @pytest.mark.parametrize("name", ["SoftCrossEntropyMissingFactor", "CosineWrongSign", "HuberHalf", "RMSNormWOutside"])

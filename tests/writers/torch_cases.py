@@ -987,3 +987,39 @@ class HuberHalf(Function):
     def backward(ctx, g):
         (d,) = ctx.saved_tensors
         return (g * torch.where(d.abs() < ctx.delta, 2 * d, ctx.delta * d.sign()), None, None)
+
+
+@case(False, x="N D", h="N D", u="N D")
+class GateOverwritten(Function):
+    """dh is computed in the memory of dx, which is returned too"""
+
+    @staticmethod
+    def forward(ctx, x, h, u):
+        z = torch.sigmoid(u)
+        ctx.save_for_backward(x, h, z)
+        return z * x + (1 - z) * h
+
+    @staticmethod
+    def backward(ctx, g):
+        x, h, z = ctx.saved_tensors
+        dx = g * z
+        dh = dx.neg_().add_(g)
+        du = g * (x - h) * z * (1 - z)
+        return dx, dh, du
+
+
+@case(False, x="N D", w="K D", b="K")
+class LinearOtherOrder(Function):
+    """the gradients of w and b are returned in another order"""
+
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w)
+        return x @ w.t() + b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        gx, gw, gb = g @ w, g.t() @ x, g.sum(0)
+        gs = gb * 2 - gb
+        return gx, gs, gw

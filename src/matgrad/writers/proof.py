@@ -167,7 +167,8 @@ class Proof:
             found = next((x for seed in range(2) if (x := samples.refutation(seed, self.wrt))), [])
         self.verdict.witness = next(iter(samples.witnesses.values()), None)
         if found:
-            found += repaired(samples, {n: None for n in self.wrt if self.returned.get(n, ()) is not None})
+            given = [n for n in self.wrt if self.returned.get(n, ()) is not None]
+            found += repaired(samples, {n: None for n in given if not self.proves(self.code, [n])})
         wrong = "surrogate" if self.surrogate else "refuted"
         self.end(wrong if found else verdict, *lines, *found)
 

@@ -150,7 +150,10 @@ class Repair:
 
 
 def repaired(samples: Samples, wrong: Mapping[str, Expression | None]) -> list[str]:
-    """Lines of code with which gradients are right, of all that are wrong or of each; a factor may be known."""
+    """Lines of code with which gradients are right, of all that are wrong or of each; a factor may be known.
+
+    Those that are right stay so: lines share variables, and change them in place.
+    """
     proof = samples.proof
     if proof.error or proof.surrogate or not proof.repairs or proof.code.backward_at is None:
         return []
@@ -159,18 +162,19 @@ def repaired(samples: Samples, wrong: Mapping[str, Expression | None]) -> list[s
     except (OSError, TypeError, ValueError, SyntaxError):  # its source cannot be read
         return []
     tensors = {n: x for n, x in proof.symbols.items() if isinstance(x, Tensor)}
-    right, variables = list[str](), {**tensors, **proof.model.names}
+    variables = {**tensors, **proof.model.names}
+    right = [n for n in proof.wrt if n not in wrong and proof.returned.get(n, ()) is not None]  # no edit may spoil them
     groups = [[*wrong], *([n] for n in wrong if len(wrong) > 1)]
     for names in groups:
         factors = [wrong[n] for n in names]
         hint = repair.factor(factors[0], variables) if factors.count(factors[0]) == len(factors) else None
-        proves, most = partial(proof.proves, names=names), proof.code.edits // len(groups)
-        if repair.finds(names, hint, samples.agreeing(names), proves, most):
+        kept = [*right, *names]
+        proves, most = partial(proof.proves, names=kept), proof.code.edits // len(groups)
+        if repair.finds(names, hint, samples.agreeing(kept), proves, most):
             right += names
             if len(names) == len(wrong):
                 break
-    if len(repair.statements) < 2 or proof.proves(repair.changed(), right):
-        proof.verdict.suggestions = repair.lines
+    proof.verdict.suggestions = repair.lines
     return [f"right, and proved: {line}" for line in proof.verdict.suggestions]
 
 
