@@ -180,13 +180,14 @@ class TokenCrossEntropyLoss(SoftmaxCrossEntropyLoss):
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         _, L = T.shape
-        s = None if s is None else stack(column_repeat(s, L), L)
-        return super().__call__(stack(Y, L), self.classes(Y, T), s) / L
+        E, s = self.classes(Y, T), None if s is None else stack(column_repeat(s, L), L)
+        return super().__call__(stack(Y, L), E, s) / L
 
     def gradient(self, Y: Kind, T: Kind) -> Kind:
         """unstack(∇ℒ_SCE(stack(Y, L), one_hot(stack(T, L), V) I_V), L) / L"""
         _, L = T.shape
-        return unstack(super().gradient(stack(Y, L), self.classes(Y, T)) / L, L)
+        E = self.classes(Y, T)
+        return unstack(super().gradient(stack(Y, L), E) / L, L)
 
     def classes(self, Y: Kind, T: Kind) -> Kind:
         """one_hot(stack(T, L), V) I_V, with a row for each token"""

@@ -34,6 +34,7 @@ from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
+from matgrad.matrix_operations import stack
 from matgrad.optimizers import Optimizer
 from matgrad.program.entries import IndexMatrix, symbols
 from matgrad.program.program import Value
@@ -143,15 +144,19 @@ def function_latex(function: Callable[..., Any]) -> str:
     owner = _with_symbols(getattr(function, "__self__", None))
     name, bound = function.__name__, function if owner is None else getattr(owner, function.__name__)
     parameters = [p.name for p in inspect.signature(bound).parameters.values() if p.default is p.empty]
-    rows = {"Y": ("N", "K"), "T": ("N", "K")}
-    arguments = [symbols(p, *map(_size, rows.get(p, ("N" if p.isupper() else "1", "D")))) for p in parameters]
+    has_tokens = getattr(owner, "has_tokens", False)
+    rows = {"Y": ("N", "L·V"), "T": ("N", "L")} if has_tokens else {"Y": ("N", "K"), "T": ("N", "K")}
+    made = _Recording().named if has_tokens else symbols
+    arguments = [made(p, *map(_size, rows.get(p, ("N" if p.isupper() else "1", "D")))) for p in parameters]
+    L: Any = Size("L")
+    stacked = [stack(arguments[0], L)] if has_tokens else []
     result, variables = _with_variables(bound, *arguments)
     found = {f"{x}'" if x in parameters else x: A for x, A in variables.items() if _is_computed(A)}
     found = {x: A for x, A in found.items() if A.value is not result.value}
     known = {A.value: EquationPrinter({}).name(x) for x, A in found.items()}
     others = [*(_functions(owner) if owner is not None else ()), *COMMON, *_functions(relu), *_functions(sigmoid)]
     others = [(head, f) for head, f in others if head != notation(owner, name)]
-    applied = _applied(others, [*arguments, *found.values()], known)
+    applied = _applied(others, [*arguments, *stacked, *found.values()], known)
     lines = latex_lines({x: A.value for x, A in found.items()}, applied)
     head = notation(owner, name) + parenthesized(", ".join(map(symbol, parameters)))
     return aligned([*lines, f"{head} = {EquationPrinter({**applied, **known}).expression(result.value)[0]}"])
@@ -271,13 +276,10 @@ class _BoundSizes(_Sizes):
     N = BoundSize(1_000_003, "N")  # which divides nothing
 
     def __init__(self, layer: Layer) -> None:
-        self.recording = _Recording()
+        self.symbols = _Recording().named
 
     def of(self, n: Any, name: str = "D") -> Any:
         return n
-
-    def symbols(self, name: str, *shape: Any) -> Any:
-        return self.recording.append("input", (), shape, "float64", name=name)
 
     def symbolic(self, name: str, x: Any) -> Any:
         if len(getattr(x, "shape", ())) == 2:
@@ -294,6 +296,10 @@ class _Recording(Recording):
 
     def matrix(self, value: Value) -> RecordedMatrix:
         return super().matrix(self.values.setdefault(value.key(), value))
+
+    def named(self, name: str, *shape: Any) -> RecordedMatrix:
+        """A matrix that is given."""
+        return self.append("input", (), shape, "float64", name=name)
 
 
 def _with_symbols(thing: Any) -> Any:
