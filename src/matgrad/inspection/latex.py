@@ -229,7 +229,7 @@ def _applied(functions: Functions, matrices: Iterable[RecordedMatrix], known: Kn
     for X in [X for X in matrices if X.shape]:
         for head, f in functions:
             with suppress(Exception):  # such as for another size
-                if _is_computed(Y := f(X)) and Y.value.operation != "call":
+                if _is_computed(Y := f(X)) and Y.value.operation != "call" and Y.value is not X.value:
                     argument = parenthesized(EquationPrinter(known).expression(X.value)[0])
                     found.setdefault(Y.value, (head + argument, "atom"))
     return found
