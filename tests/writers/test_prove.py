@@ -254,6 +254,9 @@ def test_functions_and_modules_with_a_backward():
     )
     assert verdict.verdict == "proved", verdict
     assert verdict.gradients == ["input", "weight", "bias"]
+    module = torch.nn.Linear(2, 3, bias=False)
+    verdict = mg.prove(module, backward=lambda input, weight, g: (g @ weight, g.T @ input), input="N D", weight="K D")
+    assert verdict.verdict == "proved", verdict
 
     def softmax(x):
         return F.softmax(x, -1)

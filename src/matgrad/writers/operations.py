@@ -315,7 +315,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "cosine_similarity": lambda x, y, dim=1, eps=1e-8: (x * y).sum(dim)
     / (norm_above(x, 2, dim, eps) * norm_above(y, 2, dim, eps)),
     "einsum": einsum,
-    "linear": lambda x, w, b=0: x @ w.swapped() + b,
+    "linear": lambda x, w, b=None: x @ w.swapped() + (0 if b is None else b),
     "rms_norm": lambda x, shape, w=None, eps=None: normalized(x, shape, w, None, eps, centered=False),
     "batch_norm": batch_norm,
     "group_norm": group_norm,
