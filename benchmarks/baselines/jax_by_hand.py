@@ -58,4 +58,6 @@ def _step(setting: Setting, P: Any, V: Any, X: jax.Array, t: jax.Array, i: jax.A
 
 def _steps(setting: Setting, P: Any, V: Any, X: jax.Array, t: jax.Array, batches: jax.Array) -> tuple[Any, Any]:
     """Parameters and velocities after the first batches."""
-    return jax.lax.fori_loop(0, batches, lambda i, PV: _step(setting, *PV, X, t, i * setting.batch_size), (P, V))
+    return jax.lax.fori_loop(
+        0, batches, lambda i, PV: _step(setting, PV[0], PV[1], X, t, i * setting.batch_size), (P, V)
+    )
