@@ -145,7 +145,8 @@ def predict(M: MultilayerPerceptron, X: Any, batch_size: int | None = None) -> n
     """
     A = as_matrix(M.normalize(X).astype(M.dtype, copy=False))
     N, backend = A.shape[0], M.backend
-    batch_size = evaluation_batch(M) if batch_size is None and N > 1 else batch_size or 1
+    if batch_size is None:
+        batch_size = evaluation_batch(M) if N > 1 else 1  # looking at all layers takes longer than one row
     if 0 < N <= batch_size and isinstance(A, np.ndarray) and (copy := _copy_of(M)) is not None:
         Y = copy.feedforward(backend.from_numpy(A, M.device))
         return M.denormalize(np.array(backend.to_numpy(Y)))

@@ -71,16 +71,10 @@ class Label(Index):
         return indices.get(self) or Label(self.label, [i.at(indices) for i in self.arguments], self.size)
 
 
-class Reversed(Index):
-    """N + 1 - i, for an index i of size N."""
+class Moved(Index):
+    """A value that follows from that of another index of the same size."""
 
     inner: Index
-
-    def __new__(cls, i: Index) -> Reversed:
-        """The opposite of an index."""
-        self = super().__new__(cls, f"-{i.name}", i.size)
-        self.inner = i
-        return self
 
     @property
     def parts(self) -> tuple[Index, ...]:
@@ -91,6 +85,16 @@ class Reversed(Index):
     def free(self) -> frozenset[Index]:
         """The indices that it depends on."""
         return self.inner.free
+
+
+class Reversed(Moved):
+    """N + 1 - i, for an index i of size N."""
+
+    def __new__(cls, i: Index) -> Reversed:
+        """The opposite of an index."""
+        self = super().__new__(cls, f"-{i.name}", i.size)
+        self.inner = i
+        return self
 
     def at(self, indices: Indices) -> Index:
         """The opposite of what is put for i."""
@@ -115,10 +119,9 @@ class Last(Index):
         return frozenset()
 
 
-class Shifted(Index):
+class Shifted(Moved):
     """i + d in a circle, where 1 comes after N, for an integer d other than 0."""
 
-    inner: Index
     by: int
 
     def __new__(cls, i: Index, d: int) -> Shifted:
@@ -126,16 +129,6 @@ class Shifted(Index):
         self = super().__new__(cls, f"{i.name}+{d}", i.size)
         self.inner, self.by = i, d
         return self
-
-    @property
-    def parts(self) -> tuple[Index, ...]:
-        """Itself."""
-        return (self,)
-
-    @property
-    def free(self) -> frozenset[Index]:
-        """The indices that it depends on."""
-        return self.inner.free
 
     def at(self, indices: Indices) -> Index:
         """The index d places after what is put for i."""
